@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -39,6 +40,7 @@ from streambench.spark.plan import (
     unfinished,
 )
 from streambench.spark.progress import Listener
+from streambench.spark.progress_view import description_of
 from streambench.spark.quiet import quiet
 from streambench.spark.result import (
     SPARK_ERROR,
@@ -364,9 +366,13 @@ class Deployment:
         job.start()
         shown = 0.0
         while job.wait(_POLL_S) and not self._cancel.is_set():
-            if self._progress is not None and time.monotonic() - shown >= _PROGRESS_S:
-                shown = time.monotonic()
-                self._progress(listener.read())
+            if time.monotonic() - shown < _PROGRESS_S:
+                continue
+            shown = time.monotonic()
+            progress = listener.read()
+            job.show_progress(partial(description_of, progress))
+            if self._progress is not None:
+                self._progress(progress)
 
     def _show(
         self, planned: DeployPlan, containers: Sequence[ContainerProgress], began: float, stage: Stage

@@ -14,6 +14,7 @@ FIGURES = ("container", "messages", "left", "partitions done")
 """The columns of the table of containers, and those of figures among them."""
 
 _MOST_ROWS = 12
+_MOST_DESCRIBED = 8
 # A container reports four times a second, unless one message takes it longer.
 _SILENT_S = 5.0
 _ORDER = ("failed", "running", "waiting", "done")
@@ -56,10 +57,25 @@ def line_of(progress: DeployProgress, since_s: float = 0.0) -> str:
     round = named(progress.job, f"round {progress.round}")
     if progress.stage == "starting Spark":
         return f"{round}: starting Spark, {seconds}"
-    parts = [_messages(progress), *_pace(progress), containers_text(progress), seconds]
+    parts = [*_sums(progress), seconds]
     if progress.stage == "stopped":
         parts.insert(0, "stopped")
     return f"{round}: {', '.join(parts)}"
+
+
+def description_of(progress: DeployProgress) -> str:
+    """A progress as a description in Spark's own tools: the sums, then a few containers, those of interest
+    first where there are more: "... container 0 done 20,000, 1 running 3,175 (no report for 20 s)"."""
+    shown, hidden = _chosen(progress.each, _MOST_DESCRIBED)
+    containers = []
+    for each in shown:
+        row = _row(each, 0.0)
+        said = f" ({row['']})" if row[""] else ""
+        containers.append(f"{row['container']} {row['state']} {row['messages']}{said}")
+    if hidden:
+        containers.append(f"and {len(hidden):,} more: {_stages(hidden)}")
+    sums = ", ".join(_sums(progress))
+    return f"after {progress.seconds:,.1f} s: {sums}; container {', '.join(containers)}"
 
 
 def named(job: str, text: str) -> str:
@@ -91,6 +107,10 @@ def event_lines(before: DeployProgress | None, now: DeployProgress) -> list[str]
         if each.stage == "failed" and was.stage != "failed":
             lines.append(f"container {each.number} failed: {each.error}")
     return [named(now.job, line) for line in lines]
+
+
+def _sums(progress: DeployProgress) -> list[str]:
+    return [_messages(progress), *_pace(progress), containers_text(progress)]
 
 
 def _messages(progress: DeployProgress) -> str:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from streambench.spark.session import is_connect
 from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ _AGAIN_S = 0.2
 _MOST_TEXT = 500
 _SHOWN = 8
 _SHOWN_WITHIN_S = 5.0
+_SHOWN_EVERY_S = 5.0
+# Of the time that a job has run so far. A day makes 160 entries.
+_SHOWN_SHARE = 0.05
 
 
 class SparkJob:
@@ -57,6 +61,8 @@ class SparkJob:
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
+        self._began = self._shown_next = 0.0
+        self._showing: threading.Thread | None = None
 
     @property
     def alive(self) -> bool:
@@ -65,6 +71,8 @@ class SparkJob:
 
     def start(self) -> None:
         """Hand the job to Spark."""
+        self._began = time.monotonic()
+        self._shown_next = self._began + _SHOWN_EVERY_S
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -84,24 +92,40 @@ class SparkJob:
                 log.debug("while interrupting the Spark job: %s", error)
             self._ended.wait(_AGAIN_S)
 
-    def show_end(self, outcome: str) -> None:
-        """Say in Spark's own tools what came of the job, where they show descriptions: a description stays
-        as it was when its job began, hence another job, which has no tasks."""
-        context = self._context
-        if context is None:
+    def show_progress(self, text: Callable[[], str]) -> None:
+        """Say in Spark's own tools how far the job is, some seconds after its begin and then again and again,
+        less often the longer it runs: each time is a job of the tools' lists, which are of a limited
+        length. Never waits for Spark."""
+        now = time.monotonic()
+        if self._context is None or now < self._shown_next:
             return
+        self._shown_next = now + max(_SHOWN_EVERY_S, _SHOWN_SHARE * (now - self._began))
+        if self._showing is None or not self._showing.is_alive():
+            self._show(self._context, text())
+
+    def show_end(self, outcome: str) -> None:
+        """Say in Spark's own tools what came of the job, where they show descriptions."""
+        if self._context is None:
+            return
+        if self._showing is not None:
+            self._showing.join(_SHOWN_WITHIN_S)
+        self._show(self._context, outcome).join(_SHOWN_WITHIN_S)
+
+    def _show(self, context: SparkContext, said: str) -> threading.Thread:
+        """A description stays as it was when its job began: what is new is said by another job, which has no
+        tasks, and needs no executor."""
 
         def show() -> None:
             try:
-                context.setJobGroup(self._tag, f"{self._title}: {outcome}")
+                context.setJobGroup(self._tag, f"{self._title}: {said}")
                 context._jsc.emptyRDD().collect()
             except Exception as error:
-                log.debug("Spark's tools do not say what came of the job: %s", error)
+                log.debug("Spark's tools do not say how far the job is: %s", error)
 
         # The group is the thread's: the caller's own jobs keep theirs.
-        thread = threading.Thread(target=show, daemon=True)
-        thread.start()
-        thread.join(_SHOWN_WITHIN_S)
+        self._showing = threading.Thread(target=show, daemon=True)
+        self._showing.start()
+        return self._showing
 
     def _collect(self) -> None:
         numbers = self._run.numbers

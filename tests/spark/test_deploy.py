@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, S
 from streambench.chooser import RoundRobinChooser
 from streambench.config import Config
 from streambench.model import SystemStreamPartition
-from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy
+from streambench.spark import DeployError, DeployProgress, DeployResult, DeployTaskError, deploy, spark_job
 from streambench.spark.history import runs
 from streambench.spark.session import likely_master
 from streambench.spark.shipment import without_endpoints
@@ -43,6 +44,20 @@ class ForwardInRuns(StreamTask):
 
     def process_batch(self, batch, collector, coordinator):
         collector.send_batch(OUT, batch.to_arrow(), partitions=batch.ssp.partition)
+
+
+class Gated(Forward):
+    """The same, but the message 6 waits for a file."""
+
+    def init(self, context):
+        self.gate = Path(context.config["test.gate"])
+
+    def process(self, envelope, collector, coordinator):
+        until = time.monotonic() + 60
+        while envelope.message == 6 and not self.gate.exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        super().process(envelope, collector, coordinator)
 
 
 class RunFails(StreamTask):
@@ -149,7 +164,9 @@ def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) 
     job.send(0, 5)
     deploy(job.config, Forward, spark=spark)
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    latest, end = sorted((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())[-2:]
+    ordered = sorted((jobs.apply(at) for at in range(jobs.size())), key=lambda each: each.jobId())
+    end = ordered[-1]
+    latest = next(each for each in ordered if each.jobGroup() == end.jobGroup())
     assert latest.description().get() == (
         "streambench job-1, round 1: containers 0 to 1, a task each; "
         "5 messages to read, 3 of them in container 0"
@@ -165,6 +182,28 @@ def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) 
     assert (end.status().toString(), end.numTasks()) == ("SUCCEEDED", 0)
     # The jobs of this thread are not the deployment's.
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_spark_shows_how_far_the_containers_are_while_they_run(
+    spark: Any, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_job, "_SHOWN_EVERY_S", 0.1)
+    gate = tmp_path / "gate"
+    job.send(0, 10)
+    said = []
+
+    def look(progress: DeployProgress) -> None:
+        jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+        said[:] = [jobs.apply(at).description() for at in range(jobs.size())]
+        said[:] = [each.get() for each in said if each.isDefined()]
+        if any("container 0 running" in each and "1 done 5" in each for each in said):
+            gate.touch()
+
+    deploy(job.config.with_values({"test.gate": gate}), Gated, spark=spark, progress=look)
+    assert gate.exists(), said
+    shown = {re.sub(r"[0-9.]+ s", "T", each) for each in said if "1 done 5" in each}
+    assert any(each.startswith("streambench job-1, round 1: after T: ") for each in shown), shown
+    assert any("1 of 2 containers done, 1 running" in each for each in shown), shown
 
 
 def test_a_container_without_new_messages_is_not_started(spark: Any, job: Job) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from streambench.spark import ContainerProgress, DeployProgress
 from streambench.spark.progress import Address, Listener, ProgressReporter
+from streambench.spark.progress_view import description_of
 
 
 class Clock:
@@ -68,6 +69,20 @@ def test_of_a_container_that_says_nothing_the_silence_is_known() -> None:
         listener.read()
         clock.now = 30.0
         assert [each.silent_s for each in listener.read().each] == [30.0, 0.0]
+
+
+def test_a_description_has_the_sums_and_the_containers_of_interest() -> None:
+    clock = Clock()
+    with Listener("127.0.0.1", waiting(10), "delays-1", now=clock) as listener:
+        for number in range(9):
+            report(listener, number, ("done", 100, 0, 2))
+        report(listener, 9, ("running", 7, 93))
+        listener.read()
+        clock.now = 30.0
+        said = description_of(listener.read())
+    assert said.startswith("after 30.0 s: 907 of 1,000 messages, ")
+    assert "93 left, " in said and "9 of 10 containers done, 1 running; container 0 done 100, " in said
+    assert said.endswith("9 running 7 (no report for 30 s), and 2 more: 2 done")
 
 
 def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:
