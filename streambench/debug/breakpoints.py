@@ -26,6 +26,15 @@ Kind = Literal["message", "output", "state", "error", "commit", "window"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _LAST_STOPS = 20
+_EACH: dict[Kind, str] = {
+    "message": "every message",
+    "output": "every output",
+    "state": "every change of state",
+    "error": "every error",
+    "commit": "every commit",
+    "window": "every window",
+}
+"""The breakpoints without a condition, in words."""
 
 
 class Breakpoint:
@@ -45,10 +54,10 @@ class Breakpoint:
         self.is_spent = False
 
     def __str__(self) -> str:
-        return self.condition.text
+        return _EACH[self.on] if self.condition.is_always else self.condition.text
 
     def __repr__(self) -> str:
-        return f"<breakpoint {self.id}: {self.condition.text}, on {self.on}, {self.hits} hits>"
+        return f"<breakpoint {self.id}: {self}, on {self.on}, {self.hits} hits>"
 
 
 class Stopped(Struct, frozen=True):
@@ -306,7 +315,7 @@ def _decoded(decode: Callable[[bytes], Any], data: bytes) -> Any:
 def _described(breakpoint: Breakpoint, moment: Moment) -> str:
     """A stop in words."""
     saw = breakpoint.condition.seen(moment)
-    if breakpoint.condition.text != "True" or breakpoint.on == "message":
+    if not breakpoint.condition.is_always or breakpoint.on == "message":
         return saw
     if moment.error is not None:
         return f"{moment.task} raised {described(moment.error)}"

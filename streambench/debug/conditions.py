@@ -13,6 +13,8 @@ from streambench.debug.moment import KIND_OF_NAME, NAMES, Moment
 from streambench.errors import StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
 
+_ALWAYS = "True"
+
 Conditional = str | Callable[[Moment], object] | None
 """A condition as it is given. None: always."""
 
@@ -46,7 +48,7 @@ class Condition:
         self.kind: Literal["output", "state", "error"] | None = None
         """The only kind of breakpoint that has all its names; None where more than one has."""
         if given is None or isinstance(given, str):
-            self.text = "True" if given is None else given.strip()
+            self.text = _ALWAYS if given is None else given.strip()
             self._compile()
         elif callable(given):
             self.text = getattr(given, "__qualname__", shortened(given))
@@ -55,6 +57,11 @@ class Condition:
             raise ConditionError(
                 f"{shortened(given)} is no condition: give an expression as text, or a function of a Moment"
             )
+
+    @property
+    def is_always(self) -> bool:
+        """True where nothing is asked, so that it holds at each moment."""
+        return self.text == _ALWAYS
 
     def value(self, moment: Moment) -> Any:
         """The value at a moment. Raises ConditionError, with the place of the moment."""

@@ -160,6 +160,23 @@ def test_hits_count_and_once_removes() -> None:
     assert ran(session).position == 4
 
 
+@pytest.mark.parametrize(
+    ("on", "said"),
+    [
+        ("message", "every message"),
+        ("output", "every output"),
+        ("state", "every change of state"),
+        ("error", "every error"),
+        ("commit", "every commit"),
+        ("window", "every window"),
+    ],
+)
+def test_a_breakpoint_without_a_condition_says_what_it_stops_at(on: Any, said: str) -> None:
+    made = paused(echo).break_on(None, on=on)
+    assert str(made) == said
+    assert repr(made) == f"<breakpoint 1: {said}, on {on}, 0 hits>"
+
+
 def test_an_expression_that_fails_says_where_and_stops() -> None:
     session = paused(echo)
     session.break_on("message['x'] > 1")

@@ -99,7 +99,7 @@ def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
         delays.run("%stream break message['delay'] > 180 and key is None --hits 2 --once")
         == "breakpoint 1: message['delay'] > 180 and key is None (on message, once, from hit 2 on)"
     )
-    assert delays.run("%stream break --on output") == "breakpoint 2: True (on output)"
+    assert delays.run("%stream break --on output") == "breakpoint 2: every output (on output)"
     assert delays.run('%stream break "position > 100"').startswith("breakpoint 3: position > 100 ")
     shown = delays.run("%stream step 10")
     assert lines(shown)[-3:] == [
