@@ -94,7 +94,7 @@ class HotSwap(TimeTravel):
         end = self.position
         begin = max(history.oldest, 0 if last is None else end - last)
 
-        work = Stoppable(progress)
+        work = Stoppable("runs again", progress)
 
         def run() -> list[RunAgain]:
             first = history.last_edge(begin)

@@ -35,12 +35,14 @@ class Slices:
 
 
 class Stoppable:
-    """Work on a thread of its own. ``stop`` is set at the first interrupt: the work ends between two slices
-    then. ``done``, ``total``: its progress, which the caller's thread reports."""
+    """Work on a thread of its own, with ``name`` in the name of the thread. ``stop`` is set at the first
+    interrupt: the work ends between two slices then. ``done``, ``total``: its progress, which the caller's
+    thread reports."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, name: str, progress: Progress) -> None:
         self.stop = threading.Event()
         self.done = self.total = 0
+        self._name = name
         self._progress = progress
 
     def run(self, work: Callable[[], _T]) -> _T:
@@ -62,7 +64,9 @@ class Stoppable:
 
         # In the context of the caller: what a task prints belongs to the cell that is run.
         context: Any = contextvars.copy_context()
-        thread = threading.Thread(target=context.run, args=(call,), daemon=True, name="streambench compare")
+        thread = threading.Thread(
+            target=context.run, args=(call,), daemon=True, name=f"streambench {self._name}"
+        )
         thread.start()
         while not ended.is_set():
             try:
