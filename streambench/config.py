@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
@@ -200,7 +201,7 @@ class Config(Mapping[str, str]):
         """A command of streambench for the job of this configuration, as a remedy names it.
 
         ``words``: the command and its options, ``checkpoints --rewind oldest``."""
-        return f"streambench {words} -c {self._origin or 'JOB.properties'}"
+        return f"streambench {words} -c {shlex.quote(self._origin or 'JOB.properties')}"
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """A copy in which ``values`` are set; a value of None removes its key."""

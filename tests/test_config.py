@@ -473,3 +473,10 @@ def test_a_file_that_is_not_utf_8_is_told_with_the_line(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf# one\njob.name=a\njob.id=M\xfcnchen\n")
     with pytest.raises(ConfigError, match=r"job\.properties, line 3: it is not UTF-8"):
         Config.from_file(path)
+
+
+def test_a_command_in_a_remedy_can_be_copied_with_any_name_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "my job.properties"
+    path.write_text("job.name=j\n")
+    assert Config.from_file(path).command("streams") == "streambench streams -c 'my job.properties'"
+    assert Config({}).command("streams") == "streambench streams -c JOB.properties"

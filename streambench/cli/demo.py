@@ -4,6 +4,7 @@ rest on Spark, and a check."""
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections import defaultdict
@@ -121,9 +122,8 @@ def demo(
     console.print(
         f"[green]✓[/] every flight counted exactly once: {every}, {airports}, the same totals as the input's"
     )
-    console.print(
-        f"  what the demo wrote is in {directory}: streambench streams -c {directory / 'delays.properties'}"
-    )
+    job = shlex.quote(str(directory / "delays.properties"))
+    console.print(f"  what the demo wrote is in {directory}: streambench streams -c {job}")
 
 
 def _on_spark(console: Console, config: Config, master: str) -> tuple[int, float]:
@@ -154,7 +154,7 @@ def _prepared(directory: Path) -> Config:
         raise ConfigError(f"{directory} is not empty and was not made by the demo: give another --directory")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    file.write_text(_PROPERTIES.format(file=file), encoding="utf-8")
+    file.write_text(_PROPERTIES.format(file=shlex.quote(str(file))), encoding="utf-8")
     return Config.from_file(file)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def _check_target(recording: Recording, path: Path) -> None:
         raise StreambenchError(f"cannot write a test to {path}: name a file test_NAME.py, as pytest finds it")
     if not folder.is_dir():
         raise StreambenchError(
-            f"cannot write {path}: there is no directory {path.parent}; make it: mkdir -p {path.parent}"
+            f"cannot write {path}: there is no directory {path.parent}; make it: mkdir -p "
+            f"{shlex.quote(str(path.parent))}"
         )
     former = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     if path.exists() and _MARK not in former:

@@ -155,8 +155,8 @@ def test_much_stands_in_a_test_as_digests(project: Path) -> None:
 
 def test_what_a_test_cannot_be_written_for_is_refused_with_the_remedy(project: Path) -> None:
     recording = recorded(project, "a")
-    with pytest.raises(StreambenchError, match=r"no directory .*nowhere; make it: mkdir -p .*nowhere"):
-        recording.to_test(project / "nowhere" / "test_sums.py")
+    with pytest.raises(StreambenchError, match=r"no directory .*no where; make it: mkdir -p '.*no where'"):
+        recording.to_test(project / "no where" / "test_sums.py")
     with pytest.raises(StreambenchError, match=r"name a file test_NAME\.py"):
         recording.to_test(project / "run.recording")
     with pytest.raises(StreambenchError, match="a file of that name, which runs no recording"):
