@@ -29,6 +29,7 @@ from streambench_magics.complete_names import (
     store_keys,
 )
 from streambench_magics.complete_task import task_completions
+from streambench_magics.jobs import Job
 from streambench_magics.magics import StreamMagics
 from streambench_magics.workbench import Workbench
 
@@ -53,16 +54,16 @@ def completer_of(magics: StreamMagics) -> Any:
             return _answer(texts, fragment)
         if first.startswith("%%streamtask") and context.cursor_line > 0:
             above = "\n".join(context.full_text.split("\n")[: context.cursor_line])
-            in_task = task_completions(
-                above, context.text_until_cursor, _stores(magics.bench), message_fields(magics.bench)
-            )
+            fields = message_fields(magics.bench, _jobs_of_cell(magics.bench, first))
+            in_task = task_completions(above, context.text_until_cursor, _stores(magics.bench), fields)
             return _nothing() if in_task is None else _answer(in_task[1], in_task[0])
         line = _LINE.fullmatch(context.text_until_cursor)
         if line is None:
             return _nothing()
         condition = _condition(line["rest"]) if line["magic"] == "%stream" else None
         if condition is not None:
-            typed = condition_completions(magics.bench, condition, NAMES)
+            jobs = magics.bench.meant(line["rest"].split()[1:])
+            typed = condition_completions(magics.bench, jobs, condition, NAMES)
             if typed is not None and (typed[0] or not condition.endswith(" ")):
                 return _answer(typed[1], typed[0])
         before, _, fragment = line["rest"].rpartition(" ")
@@ -79,6 +80,12 @@ def completer_of(magics: StreamMagics) -> Any:
 def _nothing() -> SimpleMatcherResult:
     """No completions, and none of others suppressed. IPython adds to what it gets."""
     return SimpleMatcherResult(completions=[], suppress=False)
+
+
+def _jobs_of_cell(bench: Workbench, first: str) -> list[Job]:
+    """The jobs of the task in a cell with this first line."""
+    words = first.split()[1:2]
+    return [job for job in bench.jobs.values() if job.task_name in words]
 
 
 def _condition(rest: str) -> str | None:

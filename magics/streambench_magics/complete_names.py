@@ -18,6 +18,8 @@ from streambench.debug.kept_commits import kept_commits
 from streambench.debug.session import Session
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope
+from streambench.system.listing import named_inputs
+from streambench_magics.jobs import Job
 from streambench_magics.workbench import Workbench
 
 _FIELD = re.compile(r"\b(message|before|after|store)((?:\[[^]]*\])*)\[[\"']?([\w .-]*)$")
@@ -33,13 +35,13 @@ _asked: WeakKeyDictionary[Session, Future[dict[str, list[Checkpoint]]]] = WeakKe
 
 
 def condition_completions(
-    bench: Workbench, line: str, names: Sequence[str]
+    bench: Workbench, jobs: Sequence[Job], line: str, names: Sequence[str]
 ) -> tuple[str, list[str]] | None:
-    """The text to complete and what it may become, at the end of a condition that is being typed; None where
-    that is nothing of this. ``names``: those of a moment."""
+    """The text to complete and what it may become, at the end of a condition of these jobs that is being
+    typed; None where that is nothing of this. ``names``: those of a moment."""
     found = _FIELD.search(line)
     if found is not None:
-        return found[3], _that_begin(found[3], _fields_of(bench, found[1], found[2]))
+        return found[3], _that_begin(found[3], _fields_of(bench, jobs, found[1], found[2]))
     attribute = _ATTRIBUTE.search(line)
     if attribute is not None:
         owner: Any = Output if attribute[1] == "output" else IncomingMessageEnvelope
@@ -111,16 +113,27 @@ def landmarks(bench: Workbench, words: Sequence[str]) -> dict[str, str]:
     first, with what that was."""
     found: dict[int, str] = {}
     with suppress(StreambenchError):
-        job = bench.job(next((each for each in words if each in bench.jobs), None))
-        if job.session is not None and job.session in _still(bench):
-            found = job.session.landmarks()
+        for session in _still_of(bench.meant(words)):
+            found = session.landmarks()
     return {str(position): found[position] for position in sorted(found, reverse=True)}
 
 
-def message_fields(bench: Workbench) -> set[str]:
-    """The fields of the messages that jobs which stand still have read, and of those looked at."""
-    last = [each for session in _still(bench) for each in tuple(session.container.choices)[-_MOST_MESSAGES:]]
-    return field_names(each.message for each in last) | bench.peeked_fields
+def message_fields(bench: Workbench, jobs: Sequence[Job] = ()) -> set[str]:
+    """The fields of the messages that those of these jobs which stand still have read, and of those looked at
+    in their inputs. Without a job: of all messages that jobs have read and that were looked at."""
+    found = set().union(*map(_read_fields, jobs or bench.jobs.values()))
+    inputs = {str(stream) for job in jobs for stream in named_inputs(job.config)}
+    return found.union(
+        *(bench.peeked_fields[each] for each in bench.peeked_fields if each in inputs or not jobs)
+    )
+
+
+def _read_fields(job: Job) -> set[str]:
+    """The fields of the messages that a job has read last, where it stands still."""
+    sessions = _still_of([job])
+    return field_names(
+        each.message for session in sessions for each in tuple(session.container.choices)[-_MOST_MESSAGES:]
+    )
 
 
 def field_names(messages: Iterable[object]) -> set[str]:
@@ -128,11 +141,11 @@ def field_names(messages: Iterable[object]) -> set[str]:
     return {str(field) for each in messages if isinstance(each, Mapping) for field in each}
 
 
-def _fields_of(bench: Workbench, name: str, index: str) -> set[str]:
+def _fields_of(bench: Workbench, jobs: Sequence[Job], name: str, index: str) -> set[str]:
     """The fields of messages, or of the values or keys of stores."""
     if name == "message":
-        return message_fields(bench)
-    entries = [each for session in _still(bench) for each in _entries(session)]
+        return message_fields(bench, jobs)
+    entries = [each for session in _still_of(jobs) for each in _entries(session)]
     if name == "store" and not index:
         return {each.store for each in entries} | {str(each.key) for each in entries}
     return field_names(each.value for each in entries)
@@ -146,8 +159,13 @@ def _entries(session: Session) -> Sequence[Any]:
 
 
 def _still(bench: Workbench) -> list[Session]:
-    """The sessions that can be looked at without waiting."""
-    sessions = [job.session for job in bench.jobs.values()]
+    """The sessions of all jobs that can be looked at without waiting."""
+    return _still_of(bench.jobs.values())
+
+
+def _still_of(jobs: Iterable[Job]) -> list[Session]:
+    """The sessions of these jobs that can be looked at without waiting."""
+    sessions = [job.session for job in jobs]
     return [each for each in sessions if each is not None and each.state != "new" and not each.running]
 
 

@@ -70,7 +70,8 @@ class StreamCommands:
         with self._known_stream(stream):
             found = peek(config, stream, limit=args.limit, partition=args.partition, begin=args.begin)
         warn_of_pending(pending_for(config, [stream]))
-        self.bench.peeked_fields |= field_names(each["message"] for each in found)
+        fields = self.bench.peeked_fields.setdefault(str(stream), set())
+        fields |= field_names(each["message"] for each in found)
         return Records(
             [
                 "partition",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ class Workbench:
         self.tasks: dict[str, Any] = {}
         self.configs: dict[str, Config] = {}
         self.jobs: dict[str, Job] = {}
-        self.peeked_fields: set[str] = set()
-        """The fields of the messages that were looked at, to complete them."""
+        self.peeked_fields: dict[str, set[str]] = {}
+        """The fields of the messages that were looked at, by their stream, to complete them."""
         self._last: str | None = None
 
     def job(self, name: str | None = None) -> Job:
@@ -45,6 +45,11 @@ class Workbench:
             raise MagicError(f"{asked}{known}: %stream create {name or 'NAME'} --task TASK makes one")
         self._last = name
         return self.jobs[name]
+
+    def meant(self, words: Iterable[str]) -> list[Job]:
+        """The job that a line with these words is for: the first that it names, else the one used last."""
+        name = next((each for each in words if each in self.jobs), self._last)
+        return [self.jobs[name]] if name in self.jobs else []
 
     def create(
         self,

@@ -233,6 +233,27 @@ def test_other_names_of_a_task_cell_are_no_messages(delays: Shell) -> None:
     assert "delay" not in delays.completions(cell + 'collector.message["de')
 
 
+def test_fields_of_other_jobs_are_not_offered(delays: Shell) -> None:
+    delays.run("%%streamtask Words\ndef process(envelope, collector, coordinator): pass")
+    delays.run("%stream streams create mem.words --config delays")
+    delays.run("""%stream send mem.words '{"word": "a"}' --config delays""")
+    delays.run("%stream create words --task Words --config delays --inputs mem.words")
+    of_words = '%%streamtask Words\ndef process(envelope, collector, coordinator):\n    envelope.message["'
+    of_delays = DELAYS[: DELAYS.index("        airport =")] + '        flight["'
+    for look_at in ("%stream peek mem.words", "%stream step words"):
+        delays.run(look_at)
+        assert delays.completions(of_words) == ["word"]
+        assert "word" not in delays.completions(of_delays)
+        assert delays.completions(of_words.replace("Words", "New")) == ["word"]
+    delays.run("%stream step delays")
+    assert delays.completions(of_words) == ["word"]
+    assert delays.completions(of_delays) == ["delay", "to"]
+    assert delays.completions("%stream break words message['") == ["word"]
+    assert delays.completions("%stream break message['") == ["delay", "to"]
+    assert delays.completions("%stream send mem.words --key-field ") == ["delay", "to", "word"]
+    assert delays.run("%stream step").startswith("     2  mem.flights")
+
+
 def test_completion_waits_for_no_job_that_runs(delays: Shell) -> None:
     delays.run("%stream run")
     assert "ORD" not in delays.completions("%stream state airports --key O")
