@@ -90,6 +90,7 @@ def build(
     given: Given,
     context: LoopContext,
     on_restore: Callable[[RestoreProgress], None],
+    on_init: Callable[[TaskInstance], None],
 ) -> Runtime:
     """Plan (unless that was done), take over from older starts, restore state, and call the tasks' ``init``.
 
@@ -164,7 +165,8 @@ def build(
     starting = StartingOffsets(config, systems, metadata, last, inherited.known)
     _place_tasks(status.tasks, last, starting)
     begin_windows(status.tasks, last, config, clock.now_ms())
-    _init_tasks(status.tasks, starting)
+    _init_tasks(status.tasks, starting, on_init)
+    status.initialising = ""
     commits.record_starts(last, corrected)
     return _with_loop(status, given, handles, outputs, metadata, checkpoints, reporting)
 
@@ -252,9 +254,13 @@ def _place_tasks(
         task.context.start_at = task.start_at
 
 
-def _init_tasks(tasks: list[TaskInstance], starting: StartingOffsets) -> None:
-    """Call ``init`` of the tasks, which may set where they begin. Raises TaskError, OffsetError."""
+def _init_tasks(
+    tasks: list[TaskInstance], starting: StartingOffsets, on_init: Callable[[TaskInstance], None]
+) -> None:
+    """Call ``init`` of the tasks, which may set where they begin. Raises TaskError, OffsetError, and what
+    ``on_init`` raises, which is called before each."""
     for task in tasks:
+        on_init(task)
         placed = [(each.start, each.offset) for each in task.subscriptions]
         task.init()
         task.context.start_at = None

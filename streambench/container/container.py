@@ -32,7 +32,7 @@ from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
 from streambench.container.runtime import Resources, Runtime
 from streambench.container.task_stores import RestoreProgress
-from streambench.container.tasks.task_instance import check_task
+from streambench.container.tasks.task_instance import TaskInstance, check_task
 from streambench.container.timers import AT_END, WindowsLeft
 from streambench.container.trace import Trace
 from streambench.descriptors import limit_error
@@ -96,9 +96,9 @@ class Container(ContainerView):
             observer=observer,
         )
         self.status.systems.metrics = self.status.metrics
-        self.on_restore: Callable[[], object] | None = None
-        """Called now and then while ``start`` restores state, which may take long; a snapshot shows how far
-        it is."""
+        self.on_start: Callable[[], object] | None = None
+        """Called by ``start`` now and then while it restores state, of which a snapshot shows how far it is,
+        and before it calls the ``init`` of each task: both may take long. What it raises ends the start."""
         self.is_stopping = False
         """True during the last commit."""
         self._given = Given(
@@ -451,7 +451,9 @@ class Container(ContainerView):
         status = self.status
         began = time.perf_counter_ns()
         status.started_ms = status.clock.now_ms()
-        runtime = build(status, self._resources, self._given, self._context, self._show_restore)
+        runtime = build(
+            status, self._resources, self._given, self._context, self._show_restore, self._show_init
+        )
         self._runtime, status.multiplexer = runtime, runtime.multiplexer
         self._show_to_observers()
         begin(status, runtime)
@@ -462,8 +464,13 @@ class Container(ContainerView):
 
     def _show_restore(self, progress: RestoreProgress) -> None:
         self.status.restoring = progress
-        if self.on_restore is not None:
-            self.on_restore()
+        if self.on_start is not None:
+            self.on_start()
+
+    def _show_init(self, task: TaskInstance) -> None:
+        self.status.initialising = task.name
+        if self.on_start is not None:
+            self.on_start()
 
     def _fail_and_raise(self, error: BaseException) -> NoReturn:
         failure: Exception | None = limit_error(error) or chooser_failure(error)

@@ -30,10 +30,10 @@ def show_restore_progress(container: Container) -> Iterator[None]:
         print(f"\r{text:{width}}", end="", flush=True)
         width = len(text)
 
-    container.on_restore = show
+    container.on_start = show
     try:
         yield
     finally:
-        container.on_restore = None
+        container.on_start = None
         if width:
             print()

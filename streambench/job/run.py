@@ -136,7 +136,7 @@ def _in_process(
             made, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
         )
         try:
-            with StopSignals(driver.stop_soon):
+            with StopSignals(driver.stop_soon, after=driver.under_way):
                 return made.name, [driver.run(until)]
         except FencedError as error:
             # Containers that are started one by one may open a generation at the same time: this one then

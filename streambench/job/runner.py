@@ -25,6 +25,7 @@ asked: is it to look again?"""
 
 EVERY_S = 0.25
 _LEAST_WAIT_S = 0.05
+_SLOW_INIT_S = 2.0
 
 # A picture of very many partitions takes a while, during which no message is processed: pictures get at most
 # this part of the time.
@@ -65,14 +66,21 @@ class ContainerRunner:
         self._every_s = every_s
         self._stopping = threading.Event()
         self._finished = threading.Event()
+        self._started = threading.Event()
         self._taken = threading.Event()
         self._latest: ContainerSnapshot | None = None
         self._pause_s = every_s
         self._restore_shown = time.monotonic()
         self._problem: BaseException | None = None
 
+    def under_way(self) -> str:
+        """The call that a stop waits for, in words."""
+        task = self._container.status.initialising
+        return f"the init of {task}" if task else "the message it is at"
+
     def stop_soon(self) -> None:
-        """Have the run end cleanly after the message it is at. From any thread, at any time."""
+        """Have the run end cleanly after the message, or the ``init``, that it is at. From any thread, at any
+        time."""
         if not self._stopping.is_set():
             self._stopping.set()
             threading.Thread(target=self._watch_stop, name="stop", daemon=True).start()
@@ -86,12 +94,17 @@ class ContainerRunner:
         container = self._container
         self._thread = threading.get_ident()
         watcher = threading.Thread(target=self._watch, name="snapshots", daemon=True)
-        container.on_restore = self._restoring
+        container.on_start = self._starting
+        starting = threading.Thread(target=self._watch_start, name="start", daemon=True)
+        starting.start()
         try:
             try:
                 container.start()
             except _StoppedEarlyError:
+                container.status.state = "stopped"  # it takes what a start raises for a failure
                 return ContainerRun(container.number, 0, {}, time.monotonic() - began, "signal")
+            finally:
+                self._started.set()
             first = positions(container.snapshot())
             if self._on_snapshot is not None:
                 watcher.start()
@@ -169,11 +182,23 @@ class ContainerRunner:
                 self.stop_soon()
                 return
 
-    def _restoring(self) -> None:
-        """While the container restores state, its own thread shows how far it is, now and then, and hears of
-        a stop."""
+    def _watch_start(self) -> None:
+        """Name the tasks whose ``init`` takes long: nothing else is seen of a start meanwhile."""
+        before = named = ""
+        while not self._started.wait(_SLOW_INIT_S):
+            task = self._container.status.initialising
+            if task and task == before and task != named:
+                named = task
+                log.warning("container %s is still in the init of %s", self._container.number, task)
+            before = task
+
+    def _starting(self) -> None:
+        """While the container starts, its own thread shows how far it is, now and then, and hears of a
+        stop."""
         if self._stopping.is_set():
-            raise _StoppedEarlyError("stopped while its state was restored")
+            task = self._container.status.initialising
+            what = f"before the init of {task}" if task else "while its state was restored"
+            raise _StoppedEarlyError(f"stopped {what}")
         now = time.monotonic()
         if self._on_snapshot is not None and now - self._restore_shown >= self._every_s:
             self._on_snapshot(self._container.snapshot())

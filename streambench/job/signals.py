@@ -50,7 +50,7 @@ class StopSignals:
         signals: Iterable[signal.Signals] = STOPPING,
         *,
         kill: Callable[[], object] = lambda: None,
-        after: str = "the message it is at",
+        after: str | Callable[[], str] = "the message it is at",
     ) -> None:
         """``kill``: ends at once what would be left behind, from any thread. ``after``: what the first signal
         lets end."""
@@ -134,7 +134,8 @@ class StopSignals:
                     self._is_stopping = True
                     self._stop()
                     again = "Ctrl-C" if self._last == signal.SIGINT else signal.Signals(self._last).name
-                    log.warning("stopping after %s; %s once more stops it at once", self._after, again)
+                    after = self._after if isinstance(self._after, str) else self._after()
+                    log.warning("stopping after %s; %s once more stops it at once", after, again)
                 if count > 1 and self._may_end:
                     heard.deadline = heard.deadline or time.monotonic() + _PATIENCE_S
                 if heard.signals > 1 and self._handled < 2:

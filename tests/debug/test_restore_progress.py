@@ -18,13 +18,13 @@ def test_a_long_restore_is_shown_on_one_line_and_a_short_one_not_at_all(
     now = 0.0
     monkeypatch.setattr(restoring.time, "monotonic", lambda: now)
     with show_restore_progress(container):
-        assert container.on_restore is not None
+        assert container.on_start is not None
         for at, read in ((1.9, 1), (2.0, 20_000), (2.1, 21_000), (2.3, 100)):
             now, container.status.restoring = at, RestoreProgress(read, 50_000)
-            container.on_restore()
+            container.on_start()
     first, second = (
         "restoring state: 20,000 of 50,000 changes read",
         "restoring state: 100 of 50,000 changes read",
     )
     assert capsys.readouterr().out == f"\r{first}\r{second:{len(first)}}\n"
-    assert container.on_restore is None
+    assert container.on_start is None

@@ -23,7 +23,7 @@ from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import ConfigError, StreambenchError, TaskError
-from streambench.job import processes
+from streambench.job import processes, runner
 from streambench.job.messages import CaughtUp, Finish, KeepRunning, StartContainer
 from streambench.job.pickling import shipped
 from streambench.job.restarts import Restart
@@ -322,8 +322,42 @@ def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path)
     [first, last] = shown
     assert first.restoring is not None and first.restoring.total == 25_000
     assert 0 < first.restoring.restored < 25_000
-    assert last.reason == "stopped while its state was restored"
+    assert (last.state, last.reason) == ("stopped", "stopped while its state was restored")
     assert job.run() == state
+
+
+def test_a_slow_init_is_named_and_a_stop_waits_for_it_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "_SLOW_INIT_S", 0.01)
+    begun: list[str] = []
+    released = threading.Event()
+
+    class SlowToInit(sb.StreamTask):
+        def init(self, context: sb.TaskContext) -> None:
+            begun.append(context.task_name)
+            assert released.wait(60)
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            pass
+
+    project.fill(4)
+    container = Container(project.config, SlowToInit)
+    driver = ContainerRunner(container)
+    runs: list[ContainerRun] = []
+    thread = threading.Thread(target=lambda: runs.append(driver.run(None)))
+    thread.start()
+    try:
+        while "container 0 is still in the init of Partition 0" not in caplog.messages:
+            assert thread.is_alive()
+        driver.stop_soon()
+        assert driver.under_way() == "the init of Partition 0"
+    finally:
+        released.set()
+        thread.join(60)
+    assert [(run.ended, run.messages) for run in runs] == [("signal", 0)]
+    assert begun == ["Partition 0"]
+    assert container.snapshot().reason == "stopped before the init of Partition 1"
 
 
 def children_of(process: subprocess.Popen[str]) -> list[psutil.Process]:

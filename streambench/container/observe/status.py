@@ -30,7 +30,8 @@ class ContainerStatus:
 
     The thread that drives the container writes it, and no observer does. ``multiplexer`` is None until the
     container has begun to read its inputs. ``seen``: the input streams as their systems last described them.
-    ``restoring``: how far the restore of state is, None where none is under way. ``last_partitions``: the
+    ``restoring``: how far the restore of state is, None where none is under way. ``initialising``: the task
+    whose ``init`` is called at this moment, empty where none is. ``last_partitions``: the
     partitions of a container that is closed, as they were when it closed."""
 
     def __init__(
@@ -66,6 +67,7 @@ class ContainerStatus:
         self.reason = ""
         self.started_ms = 0
         self.restoring: RestoreProgress | None = None
+        self.initialising = ""
         self.seen: dict[SystemStream, Mapping[int, PartitionMetadata]] = {}
         self.last_partitions: tuple[PartitionSnapshot, ...] = ()
         self.choices: deque[IncomingMessageEnvelope] = deque(maxlen=remember_choices)
