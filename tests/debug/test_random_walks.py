@@ -3,23 +3,34 @@ checkpoints stay as they are meanwhile; a kill in the past loses nothing."""
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import streambench as sb
+from streambench.checkpoint.api import Checkpoint, Generation
+from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.session import Session
 from streambench.errors import ContainerStateError, TaskError
+from streambench.job.rewind import Rewind
+from streambench.metrics.registry import MetricsRegistry
 from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.log.factory import LogSystemFactory
+from streambench.system.memory import MemoryStreams, MemorySystemFactory
+from streambench.system.systems import Systems
+from streambench.testing import ManualClock
 from tests.conftest import CHECKOUT
-from tests.container.jobs import Bench
+from tests.container.jobs import Bench, ignore
 from tests.container.stateful import with_systems
 from tests.debug.test_time_travel import STORE, Counter, shown
 from tests.surroundings import SOAK
@@ -101,12 +112,89 @@ CODES = [Quiet, Doubling, Renaming]
 BATCHES = [QuietBatches, DoublingBatches]
 
 
-def bench(task: Any, inputs: dict[str, Any], config: dict[str, Any]) -> Bench:
-    """A job whose output stream is there: so each output knows its partition."""
-    read = {"task.inputs": ["mem.in", "mem.more"]}
-    made = Bench(task, inputs, {**read, **config}, observed=False, remember_choices=5)
-    made.streams.create(sb.SystemStream("mem", "out"), 2)
+class MemoryAndLog(SystemFactory):
+    """Makes the system ``mem`` in memory, and others as logs."""
+
+    def __init__(self, streams: MemoryStreams) -> None:
+        self._memory, self._log = MemorySystemFactory(streams), LogSystemFactory()
+
+    def _of(self, system: str) -> SystemFactory:
+        return self._memory if system == "mem" else self._log
+
+    def get_consumer(self, system: str, config: sb.Config, metrics: MetricsRegistry) -> SystemConsumer:
+        return self._of(system).get_consumer(system, config, metrics)
+
+    def get_producer(self, system: str, config: sb.Config, metrics: MetricsRegistry) -> SystemProducer:
+        return self._of(system).get_producer(system, config, metrics)
+
+    def get_admin(self, system: str, config: sb.Config, metrics: MetricsRegistry) -> SystemAdmin:
+        return self._of(system).get_admin(system, config, metrics)
+
+
+class Origin(NamedTuple):
+    """All that a session starts from: streams in memory, checkpoints, their generation, and the time."""
+
+    streams: MemoryStreams
+    checkpoints: dict[str, Checkpoint]
+    generation: Generation | None
+    now_ms: int
+
+
+def origin_of(made: Bench) -> Origin:
+    """A copy of all that the next session of a job starts from."""
+    checkpoints = made.checkpoints
+    return Origin(
+        copied(made.streams), checkpoints.read_last(), checkpoints.last_generation(), made.clock.now_ms()
+    )
+
+
+def copied(streams: MemoryStreams) -> MemoryStreams:
+    other = MemoryStreams()
+    for stream, partitions in streams.partitions.items():
+        other.partitions[stream] = [each.copy() for each in partitions]
+    return other
+
+
+def bench(
+    task: Any, config: dict[str, Any], streams: MemoryStreams, checkpoints: MemoryCheckpointManager, now: int
+) -> Bench:
+    """A job on streams that are there."""
+    clock = ManualClock(now)
+    made = Bench(
+        task,
+        {},
+        config,
+        observed=False,
+        remember_choices=5,
+        factory=MemoryAndLog(streams),
+        streams=streams,
+        checkpoints=checkpoints,
+        clock=clock,
+    )
+    made.clock = clock
     return made
+
+
+def filled(inputs: dict[str, Any], config: dict[str, Any]) -> MemoryStreams:
+    """The streams in memory, with the output: so each output knows its partition. Those of logs are made."""
+    made = Bench(ignore, {name: each for name, each in inputs.items() if name.startswith("mem.")})
+    made.streams.create(sb.SystemStream("mem", "out"), 2)
+    for name in inputs.keys() - {str(each) for each in made.streams.partitions}:
+        write_log(sb.SystemStream.parse(name), inputs[name], sb.Config(config))
+    return made.streams
+
+
+def write_log(stream: sb.SystemStream, partitions: dict[int, list[Any]], config: sb.Config) -> None:
+    def write(systems: Any) -> None:
+        systems.create(stream, len(partitions))
+        with writing(systems, stream, len(partitions), "test") as writer:
+            writer.send(
+                sb.OutgoingMessageEnvelope(stream, json.dumps(message).encode(), partition=number)
+                for number, messages in partitions.items()
+                for message in messages
+            )
+
+    with_systems(config, write)
 
 
 class Walk:
@@ -119,14 +207,16 @@ class Walk:
                 number: [{"key": self.chance.choice("abcd")} for _ in range(self.chance.randrange(8))]
                 for number in range(2)
             }
-            for stream in ("mem.in", "mem.more", "mem.rules")
+            for stream in ("mem.in", "mem.more", "mem.rules", "disk.in")
         }
+        if self.chance.random() < 0.6:
+            del self.inputs["disk.in"]
         self.reads_rules = self.chance.random() < 0.3
         if not self.reads_rules:
             del self.inputs["mem.rules"]
-        self.count = sum(len(each) for of_stream in self.inputs.values() for each in of_stream.values())
         self.config: dict[str, Any] = {
             **STORE,
+            "task.inputs": [each for each in self.inputs if each != "mem.rules"],
             "stores.n.factory": self.chance.choice(["memory", "memory", "rocksdb"]),
             "stores.n.ttl.ms": self.chance.choice([0, 0, 3 * WINDOW_MS]),
             "stores.n.object.cache.size": self.chance.choice([0, 2]),
@@ -147,7 +237,26 @@ class Walk:
         if self.reads_rules:
             self.config["task.broadcast.inputs"] = "mem.rules#[0-1]"
         self.codes = self.chance.choice([CODES, CODES, BATCHES])
-        self.bench = bench(self.codes[0], self.inputs, self.config)
+        if "disk.in" in self.inputs:
+            self.config |= {
+                "systems.disk.samza.factory": "log",
+                "systems.disk.path": tmp_path / "disk",
+                "systems.disk.samza.msg.serde": "json",
+                "systems.disk.samza.offset.default": "oldest",
+            }
+        if "disk.in" in self.inputs or self.chance.random() < 0.5:
+            self.config["stores.n.changelog"] = "mem.n-changes"
+        streams = filled(self.inputs, self.config)
+        self.bench = bench(self.codes[0], self.config, streams, MemoryCheckpointManager(), 0)
+        self.commits: dict[str, tuple[Any, Any]] = {}
+        """Of commits, the stores and offsets that they hold."""
+        self.begin()
+        self.commits["oldest"] = self.session.stores(), self.session.offsets()
+
+    def begin(self) -> None:
+        """Begin a session from what is committed."""
+        self.origin = origin_of(self.bench)
+        self.count = self.processed_by_a_run()
         self.session = Session(self.bench.container, history=True)
         self.session.start()
         self.code: Schedule = []
@@ -159,7 +268,7 @@ class Walk:
     def move(self) -> None:
         session, chance = self.session, self.chance
         kinds = ["step", "step", "run", "back", "goto", "forward", "swap", "undo", "live", "commit", "adopt"]
-        kinds += ["tick", "fail", "break", "until"]
+        kinds += ["tick", "fail", "break", "until", "rewind"]
         kind = chance.choice(kinds)
         before = session.position
         if kind == "step":
@@ -188,7 +297,9 @@ class Walk:
         elif kind == "live":
             session.go_live()
         elif kind == "commit" and session.live and chance.random() < 0.3:
-            session.commit()
+            self.commit()
+        elif kind == "rewind" and session.live and "stores.n.changelog" in self.config:
+            self.rewind()
         elif kind == "adopt" and session.branched:
             self.adopt()
         elif kind == "tick" and session.live and before < self.count:
@@ -203,6 +314,7 @@ class Walk:
             session.forward_until("position % 5 == 0")
         elif kind == "fail" and session.live and before < self.count:
             self.fail()
+        session = self.session
         assert session.history is not None
         self.batches.update(each for block in session.history.blocks for each in block.batches)
         if self.branch is not None:
@@ -210,6 +322,34 @@ class Walk:
         if session.live:
             self.branch = None
         assert session.branched == (self.branch is not None)
+
+    def commit(self) -> None:
+        """A commit, and what it holds."""
+        self.session.commit()
+        last = self.bench.checkpoints.read_last().values()
+        name = max((each.generation, each.sequence) for each in last)
+        self.commits["{}.{}".format(*name)] = self.session.stores(), self.session.offsets()
+
+    def rewind(self) -> None:
+        """The job is stopped, goes back to a commit or to its begin, and starts there as it was."""
+        if self.chance.random() < 0.7:
+            self.commit()
+            self.session.step(self.chance.randrange(1, 6))
+        where = self.chance.choice(list(self.commits))
+        self.session.stop()
+        checkpoints = self.bench.checkpoints.sibling()
+        with closing(Systems(self.bench.config, MemoryAndLog(self.bench.streams))) as systems:
+            rewind = Rewind(self.bench.config, systems, "job", checkpoints, lambda warning: None)
+            rewind.add([where])
+            rewind.apply()
+        self.bench = bench(
+            self.codes[0], self.config, self.bench.streams, checkpoints, self.bench.clock.now_ms()
+        )
+        self.begin()
+        stores, offsets = self.commits[where]
+        assert self.session.offsets() == offsets
+        if not self.config["stores.n.ttl.ms"]:
+            assert self.session.stores() == stores
 
     def run_to_a_breakpoint(self) -> None:
         """A run, or steps in the past, end at a breakpoint of some kind."""
@@ -294,9 +434,24 @@ class Walk:
                     session.step()
                 session.step(end - begin)
 
-    def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter], bool], ...]) -> Any:
+    def once_more(self) -> Bench:
+        """The job once more, as it was when its session began."""
         config = {**self.config, "stores.n.factory": "memory"}
-        other = bench(self.codes[0], self.inputs, config)
+        streams, checkpoints, generation, now = self.origin
+        manager = MemoryCheckpointManager(checkpoints, last=generation)
+        return bench(self.codes[0], config, copied(streams), manager, now)
+
+    def processed_by_a_run(self) -> int:
+        """The number of messages that are there to be processed."""
+        session = Session(self.once_more().container)
+        session.start()
+        session.run("caught-up")
+        session.wait()
+        session.abandon()
+        return session.position
+
+    def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter], bool], ...]) -> Any:
+        other = self.once_more()
         session = Session(other.container, history=True)
         session.start()
         ticks = [(at, None, False) for at in self.ticks if at < position]
