@@ -328,7 +328,9 @@ class Walk:
         self.session.commit()
         last = self.bench.checkpoints.read_last().values()
         name = max((each.generation, each.sequence) for each in last)
-        self.commits["{}.{}".format(*name)] = self.session.stores(), self.session.offsets()
+        # What a rewind put in place of a task is no commit of it, and cannot be gone back to as one.
+        if all(each.generation for each in last):
+            self.commits["{}.{}".format(*name)] = self.session.stores(), self.session.offsets()
 
     def rewind(self) -> None:
         """The job is stopped, goes back to a commit or to its begin, and starts there as it was."""
