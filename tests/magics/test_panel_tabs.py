@@ -208,7 +208,7 @@ def test_breakpoints_are_added_switched_and_removed_in_their_tab(counted: Shell)
     panel._do("break output True")
     assert [(each.id, each.on, str(each)) for each in job.session.breakpoints] == [
         (1, "message", "key == 'z'"),
-        (2, "output", "True"),
+        (2, "output", "every output"),
     ]
     html = panel_html(panel._viewer.take())
     assert ">Breakpoints · 2<" in html
