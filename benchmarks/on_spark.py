@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import streambench as sb
 
 from .batches import JsonCountInBatches
-from .container import IN, fill_log
+from .container import IN, fill_log, log_job
 from .cost import Cost, cost_of, least_costs
 from .data import PARTITIONS, messages
 from .report import Figure
@@ -146,17 +146,8 @@ def _increments(spark: Any, rounds: int, directory: Path) -> Iterator[Figure]:
 
 
 def _job(path: Path) -> sb.Config:
-    streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
-    return sb.Config(
-        {
-            "job.name": "bench",
-            "task.inputs": str(IN),
-            "job.container.count": _TASKS,
-            "systems.bench.samza.factory": "log",
-            "systems.bench.path": path,
-            "systems.bench.samza.offset.default": "oldest",
-            **streams,
-        }
+    return log_job(path).with_values(
+        {"job.name": "bench", "job.container.count": _TASKS, "task.commit.ms": None}
     )
 
 

@@ -3,6 +3,7 @@ from the command to its end, start of Python included."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import streambench as sb
 
-from .container import IN, fill_log
+from .container import fill_log, log_job
 from .cost import least_costs
-from .data import PARTITIONS, messages
+from .data import messages
 from .report import Figure
 from .tasks import JsonCount
 
@@ -22,9 +23,10 @@ _LONG = 4_000_000  # one container takes about ten seconds for them
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratio of the best rounds."""
     count = max(count, _LONG)
-    job = _job(directory / "log")
+    task = f"{JsonCount.__module__}.{JsonCount.__qualname__}"
+    job = log_job(directory / "log").with_values({"task.class": task, "task.commit.ms": None})
     fill_log(job, messages(count).partitions)
-    numbers = iter(range(1_000))
+    numbers = itertools.count()
     best = least_costs(
         {
             "one": lambda: _run(job, 1, directory / f"{next(numbers)}.properties"),
@@ -35,20 +37,6 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     name = f"run, two containers / one, by wall time, {count:,} messages"
     note = f"{best['two']}; one {best['one']}"
     yield Figure(name, best["one"].wall / best["two"].wall, "x", aim=1.7, note=note)
-
-
-def _job(path: Path) -> sb.Config:
-    streams = {f"systems.bench.streams.{name}.partitions": PARTITIONS for name in ("in", "out")}
-    return sb.Config(
-        {
-            "task.class": f"{JsonCount.__module__}.{JsonCount.__qualname__}",
-            "task.inputs": str(IN),
-            "systems.bench.samza.factory": "log",
-            "systems.bench.path": path,
-            "systems.bench.samza.offset.default": "oldest",
-            **streams,
-        }
-    )
 
 
 def _run(job: sb.Config, containers: int, file: Path) -> None:
