@@ -89,8 +89,7 @@ def build(
     resources: Resources,
     given: Given,
     context: LoopContext,
-    on_restore: Callable[[RestoreProgress], None],
-    on_init: Callable[[TaskInstance], None],
+    on_start: Callable[[], object],
 ) -> Runtime:
     """Plan (unless that was done), take over from older starts, restore state, and call the tasks' ``init``.
 
@@ -155,7 +154,12 @@ def build(
     )
     _take_over(outputs, container, generation, epoch, last)
     began = time.perf_counter_ns()
-    corrections = task_stores.restore(last, on_restore, checkpoints)
+
+    def show_restore(progress: RestoreProgress) -> None:
+        status.restoring = progress
+        on_start()
+
+    corrections = task_stores.restore(last, show_restore, checkpoints)
     status.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began) / 1e6)
     status.restoring = None
     outbox.write_changes(corrections)
@@ -165,8 +169,7 @@ def build(
     starting = StartingOffsets(config, systems, metadata, last, inherited.known)
     _place_tasks(status.tasks, last, starting)
     begin_windows(status.tasks, last, config, clock.now_ms())
-    _init_tasks(status.tasks, starting, on_init)
-    status.initialising = ""
+    _init_tasks(status, starting, on_start)
     commits.record_starts(last, corrected)
     return _with_loop(status, given, handles, outputs, metadata, checkpoints, reporting)
 
@@ -254,19 +257,19 @@ def _place_tasks(
         task.context.start_at = task.start_at
 
 
-def _init_tasks(
-    tasks: list[TaskInstance], starting: StartingOffsets, on_init: Callable[[TaskInstance], None]
-) -> None:
+def _init_tasks(status: ContainerStatus, starting: StartingOffsets, on_start: Callable[[], object]) -> None:
     """Call ``init`` of the tasks, which may set where they begin. Raises TaskError, OffsetError, and what
-    ``on_init`` raises, which is called before each."""
-    for task in tasks:
-        on_init(task)
+    ``on_start`` raises, which is called before each."""
+    for task in status.tasks:
+        status.initialising = task.name
+        on_start()
         placed = [(each.start, each.offset) for each in task.subscriptions]
         task.init()
         task.context.start_at = None
         for each, former in zip(task.subscriptions, placed, strict=True):
             if (each.start, each.offset) != former:
                 each.start = starting.validate(task.name, each.ssp, each.start)
+    status.initialising = ""
 
 
 def _with_loop(

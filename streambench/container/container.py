@@ -31,8 +31,7 @@ from streambench.container.observe.status import ContainerStatus
 from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
 from streambench.container.runtime import Resources, Runtime
-from streambench.container.task_stores import RestoreProgress
-from streambench.container.tasks.task_instance import TaskInstance, check_task
+from streambench.container.tasks.task_instance import check_task
 from streambench.container.timers import AT_END, WindowsLeft
 from streambench.container.trace import Trace
 from streambench.descriptors import limit_error
@@ -451,9 +450,7 @@ class Container(ContainerView):
         status = self.status
         began = time.perf_counter_ns()
         status.started_ms = status.clock.now_ms()
-        runtime = build(
-            status, self._resources, self._given, self._context, self._show_restore, self._show_init
-        )
+        runtime = build(status, self._resources, self._given, self._context, self._show_start)
         self._runtime, status.multiplexer = runtime, runtime.multiplexer
         self._show_to_observers()
         begin(status, runtime)
@@ -462,13 +459,7 @@ class Container(ContainerView):
         took = time.perf_counter_ns() - began
         status.metrics.gauge("container-startup-time", "container").set(took / 1e6)
 
-    def _show_restore(self, progress: RestoreProgress) -> None:
-        self.status.restoring = progress
-        if self.on_start is not None:
-            self.on_start()
-
-    def _show_init(self, task: TaskInstance) -> None:
-        self.status.initialising = task.name
+    def _show_start(self) -> None:
         if self.on_start is not None:
             self.on_start()
 
