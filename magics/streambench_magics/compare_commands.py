@@ -45,7 +45,7 @@ class CompareCommands(JobCommands):
                         update(f"{done:,} of {total:,}")
 
                 report = session.crash_everywhere(show)
-            print("\n".join(report_lines(report)))
+            print("interrupted: " * bool(report.left) + "\n".join(report_lines(report)))
 
     def _compare(self, args: Namespace) -> None:
         if args.last is not None and args.over is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from streambench.debug.crash_comparison import CrashComparison, SentItem, StoreKey, position_of
-from streambench.debug.crash_report import CrashStep, Report
+from streambench.debug.crash_report import Covered, CrashStep, Report
 from streambench.debug.epochs import Epoch, TaskGroup, task_groups
 from streambench.debug.events import Output, Outputs
 from streambench.debug.history import History
@@ -89,32 +89,49 @@ def crash_at(history: History, position: int, outputs: Outputs, *, inside_commit
 
 
 def crash_steps(history: History, progress: Callable[[int, int], object]) -> Report:
-    """The verdict of a crash after each step of a history, and inside each commit. Raises
-    ContainerStateError."""
+    """The verdict of a crash after each step of a history, and inside each commit. A KeyboardInterrupt ends
+    it with the verdicts so far. Raises ContainerStateError."""
     groups = task_groups(history)
     first = max(group.epochs[0].begin.position for group in groups)
-    latest, is_whole = history.latest, history.container.runtime.outbox.whole
+    covered = Covered(first, history.latest, len(groups))
     unsafe: dict[int, list[CrashStep]] = {}
-    done = 0
-    for group in groups:
-        values: Values = [{} for _ in history.trace.stores]
-        written: int | None = None
-        # From the last epoch back: so the values of stores are undone only once.
-        for epoch in reversed(group.epochs):
-            history.undo_writes(values, epoch.begin.written, written)
-            written = epoch.begin.written
-            for step in _steps(history, group, epoch, values, latest, is_whole=is_whole):
-                done += 1
-                progress(done // len(groups), latest - first)
-                if not step.safe and step.position > first:
-                    unsafe.setdefault(step.position, []).append(step)
+    try:
+        for number, step in _all_steps(history, groups, covered):
+            if not step.safe and step.position > first:
+                unsafe.setdefault(step.position, []).append(step)
+            covered.add(number, step.position)
+            progress(covered.done // len(groups), covered.total)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    else:
+        is_interrupted = False
     merged = tuple(CrashStep.merged(unsafe[position]) for position in sorted(unsafe))
-    return Report(first, latest, guarantee_of(history), merged)
+    left = covered.total - covered.decided(unsafe) if is_interrupted else 0
+    return Report(first, history.latest, guarantee_of(history), merged, left)
 
 
 def guarantee_of(history: History) -> str:
     """The processing guarantee of a container."""
     return history.container.config.required("task.processing.guarantee")
+
+
+def _all_steps(
+    history: History, groups: Sequence[TaskGroup], covered: Covered
+) -> Iterator[tuple[int, CrashStep]]:
+    """The crashes of all groups, each with the number of its group."""
+    is_whole = history.container.runtime.outbox.whole
+    values: Values = [{} for _ in history.trace.stores]
+    written: int | None = None
+    epochs = [(each, number) for number, group in enumerate(groups) for each in group.epochs]
+    # From the last epoch back: so the values of stores are undone only once, and an interrupt leaves the
+    # last steps looked at in all groups.
+    for epoch, number in sorted(epochs, key=lambda each: each[0].begin.event, reverse=True):
+        history.undo_writes(values, epoch.begin.written, written)
+        written = epoch.begin.written
+        covered.begin(number, epoch.begin.position)
+        for step in _steps(history, groups[number], epoch, values, history.latest, is_whole=is_whole):
+            yield number, step
+        covered.end(number)
 
 
 def _steps(

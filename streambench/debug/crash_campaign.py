@@ -23,7 +23,8 @@ def crash_everywhere(
     """Simulate a crash after each step of a recording, and inside each commit; the verdict of each.
 
     ``over``: a recording, its path, or a session, for its history. ``task``: the code to run, as for
-    ``open``. ``progress(done, total)`` is called now and then, with steps. Raises StreambenchError."""
+    ``open``. ``progress(done, total)`` is called now and then, with steps. A KeyboardInterrupt ends it
+    with the verdicts so far. Raises StreambenchError."""
     if isinstance(over, Session):
         return over.crash_everywhere(progress)
     session = open_recording(over, task, history=_HISTORY_MB)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -74,19 +74,57 @@ class CrashStep(Struct, frozen=True, kw_only=True):
         return f"After {self.position:,} {', '.join(parts) or 'nothing is lost or twice'}"
 
 
+class Covered:
+    """The positions behind ``first``, up to ``latest``, at which a crash has been simulated for all groups
+    of tasks. ``done``: the number of simulations."""
+
+    def __init__(self, first: int, latest: int, groups: int) -> None:
+        self.done = 0
+        self.total = latest - first
+        self._first = first
+        self._latest = latest
+        # Each group goes back epoch by epoch, and forward within the one that is under way.
+        self._down_to = [latest] * groups
+        self._under_way = (0, latest, latest)
+
+    def begin(self, group: int, position: int) -> None:
+        """Begin an epoch of a group, at its commit."""
+        self._under_way = (group, position, position)
+
+    def add(self, group: int, position: int) -> None:
+        """Add a simulation in the epoch that is under way."""
+        self.done += 1
+        self._under_way = (group, self._under_way[1], position)
+
+    def end(self, group: int) -> None:
+        """End the epoch that is under way."""
+        self._down_to[group] = self._under_way[1]
+
+    def decided(self, unsafe: Collection[int]) -> int:
+        """The number of positions with a verdict: those that all groups have looked at, and those that are
+        not safe for one."""
+        group, begin, reached = self._under_way
+        others = max((at for each, at in enumerate(self._down_to) if each != group), default=self._first)
+        whole = range(max(self._first, *self._down_to) + 1, self._latest + 1)
+        part = range(max(self._first, others, begin) + 1, min(reached, self._down_to[group]) + 1)
+        alone = (each for each in unsafe if each not in whole and each not in part)
+        return len(whole) + len(part) + sum(1 for _ in alone)
+
+
 class Report(Struct, frozen=True):
     """The verdicts of the crashes after each position behind ``first``, and up to ``last``. ``unsafe``: those
-    that are not safe."""
+    that are not safe. ``left``: the number of positions that an interrupt has left without a verdict."""
 
     first: int
     last: int
     guarantee: str
     unsafe: tuple[CrashStep, ...] = ()
+    left: int = 0
 
     @property
     def steps(self) -> int:
         """The number of steps after which a crash was simulated."""
-        return self.last - self.first
+        return self.last - self.first - self.left
 
     @property
     def safe(self) -> int:
@@ -95,9 +133,11 @@ class Report(Struct, frozen=True):
 
     def __str__(self) -> str:
         """The verdict: ``1,000 steps: 999 safe. After 412 log.late gets a message twice (at-least-once)``."""
-        if not self.steps:
-            return f"no steps to try ({self.guarantee})"
         steps = counted(self.steps, "step")
+        if self.left:
+            steps = f"{self.steps:,} of {counted(self.steps + self.left, 'step')} looked at"
+        if not self.steps:
+            return f"{steps if self.left else 'no steps to try'} ({self.guarantee})"
         if not self.unsafe:
             return f"{steps}: all safe ({self.guarantee})"
         worst = max(self.unsafe, key=lambda step: step.extent)

@@ -125,7 +125,8 @@ class TimeTravel(Inspection):
     def crash_everywhere(self, progress: Callable[[int, int], object] = lambda done, total: None) -> Report:
         """Simulate a crash after each position of the history, and inside each commit; the verdict of each.
 
-        ``progress(done, total)`` is called now and then, with steps. Raises ContainerStateError."""
+        ``progress(done, total)`` is called now and then, with steps. A KeyboardInterrupt ends it
+        with the verdicts so far. Raises ContainerStateError."""
         return self._drive(lambda: crash_steps(self._living_history(), progress))
 
     def _crash(self, *, inside_commit: bool) -> Crash:

@@ -227,6 +227,49 @@ def test_the_verdict_of_a_step_is_that_of_a_crash_there() -> None:
     session.stop()
 
 
+def interrupted_at(session: Session, call: int) -> Report:
+    """The report of ``crash_everywhere``, interrupted at a call of its progress."""
+    calls = iter(range(1, 1_000_000))
+
+    def progress(done: int, total: int) -> None:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+
+    return crash_everywhere(session, progress=progress)
+
+
+def test_an_interrupt_leaves_the_verdicts_so_far() -> None:
+    session, _ = session_of(Counting, of(*"abcabcabca"), NEVER)
+    session.step(10)
+    report = interrupted_at(session, 5)
+    # The first call is that of a crash before the first message.
+    assert (report.steps, report.left, [each.position for each in report.unsafe]) == (4, 6, [1, 2, 3, 4])
+    assert str(report).startswith("4 of 10 steps looked at: 0 safe. After 1 mem.out gets a message twice")
+    assert str(interrupted_at(session, 1)) == "0 of 10 steps looked at (at-least-once)"
+    assert session.live and session.state == "paused"
+    session.stop()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_interrupted_verdict_is_a_part_of_the_whole_one(seed: int) -> None:
+    chance = random.Random(seed)
+    session, _ = session_of(Chance, random_inputs(chance), {**NEVER, "stores.loose.factory": "memory"})
+    while session.step(2):
+        pass
+    calls: list[tuple[int, int]] = []
+    whole = crash_everywhere(session, progress=lambda *each: calls.append(each))
+    verdicts = {each.position: each for each in whole.unsafe}
+    steps = []
+    for call in range(1, len(calls) + 1):
+        report = interrupted_at(session, call)
+        assert report.steps + report.left == whole.steps
+        assert {each.position for each in report.unsafe} <= verdicts.keys()
+        assert report.safe <= whole.safe
+        steps.append(report.steps)
+    assert steps == sorted(steps) and steps[-1] == whole.steps
+    session.stop()
+
+
 def test_code_that_was_swapped_starts_again_as_it_is_then() -> None:
     session, _ = session_of(Counting, of("a", "a", "a"), NEVER)
     session.step(2)

@@ -42,6 +42,25 @@ def test_crash_everywhere_gives_a_verdict_and_its_first_steps(tally: Shell) -> N
     assert shown[1:] == ["        not safe after 1, 2, 3, 4 and 1 more: %stream goto 1, %stream crash"]
 
 
+def test_an_interrupted_crash_everywhere_prints_the_verdicts_so_far(tally: Shell) -> None:
+    armed = "    if armed and envelope.offset == '2':\n        raise KeyboardInterrupt\n"
+    tally.names["armed"] = False
+    tally.run(
+        TASK.replace("Tally", "Armed").replace(
+            "    context.user.seen += 1\n", armed + "    context.user.seen += 1\n"
+        )
+    )
+    tally.run("%stream create Armed --config tallied")
+    tally.run("%stream step 5")
+    tally.names["armed"] = True
+    shown = tally.run("%stream crash --everywhere").splitlines()
+    assert shown[-2:] == [
+        "interrupted: 2 of 5 steps looked at: 0 safe. After 1 mem.seen gets a message twice (at-least-once). "
+        "Most of all: after 2 mem.seen gets 2 messages twice",
+        "        not safe after 1, 2: %stream goto 1, %stream crash",
+    ]
+
+
 def test_a_job_that_is_compared_names_its_task(tally: Shell) -> None:
     tally.run("%stream create counted --task Tally --config tallied")
     said = tally.fails("%stream compare counted Tally")
