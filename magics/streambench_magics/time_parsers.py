@@ -16,8 +16,8 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
     it = command(
         "back",
         "Go one message back, or N: state, attributes, offsets and outputs are those of that position. "
-        "Streams, stores and checkpoints stay as they are. The task runs again on a copy to get there: "
-        "what it does besides, with files, requests or globals, is done again.",
+        "Streams, stores and checkpoints stay as they are. Where attributes are looked at, the task runs "
+        "again on a copy: what it does besides, with files, requests or globals, is done again.",
     )
     it.takes("what", metavar="[NAME] [N]", nargs="*", completes="jobs", help="the job, and how many messages")
     it.takes(

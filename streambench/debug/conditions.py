@@ -47,6 +47,8 @@ class Condition:
         ``before`` or ``after`` by its name; None where it is not."""
         self.kind: Literal["output", "state", "error"] | None = None
         """The only kind of breakpoint that has all its names; None where more than one has."""
+        self.needs_memory = True
+        """False where it does not look at what a task keeps in memory."""
         if given is None or isinstance(given, str):
             self.text = _ALWAYS if given is None else given.strip()
             self._compile()
@@ -111,6 +113,7 @@ class Condition:
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
         } | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
         self._of_moment = [name for name in NAMES if name in used]
+        self.needs_memory = not {"self", "context"}.isdisjoint(used)
         self.kind = next((KIND_OF_NAME[name] for name in self._of_moment if name in KIND_OF_NAME), None)
         self._of_namespace = []
         for name in sorted(used - own - set(NAMES)):

@@ -7,6 +7,7 @@ last block, with the messages since then processed again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -81,6 +82,46 @@ class History(BlockLog):
         values = self._values_after(block)
         block.writes.undo(values)
         return values
+
+    def offsets_at(self, position: int) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task, the last offset processed of each partition at a position."""
+        block, inputs = self.block_at(position), self.inputs
+        counts = Counter(block.order[: position - block.start])
+        last = {
+            inputs.ssps[place]: inputs.offset(place, block.numbers[place] + count - 1)
+            for place, count in counts.items()
+        }
+        found: dict[str, dict[SystemStreamPartition, str]] = {}
+        for task in self.container.tasks:
+            of_task = found[task.name] = {}
+            for each, (offset, begins) in zip(task.subscriptions, block.offsets[task.name], strict=True):
+                newest = last.get(each.ssp)
+                if newest is not None and (begins is None or not self._is_before(each.ssp, newest, begins)):
+                    offset = newest
+                if offset is not None:
+                    of_task[each.ssp] = offset
+        return found
+
+    def _is_before(self, ssp: SystemStreamPartition, offset: str, other: str) -> bool:
+        return (self.container.status.systems.admin(ssp.system).compare(offset, other) or 0) < 0
+
+    def time_at(self, position: int) -> int:
+        """The time at a position, in milliseconds, as callbacks read it last."""
+        block = self.block_at(position)
+        at, now, callbacks = block.start, block.now_ms, block.first_callback
+        for tick in block.ticks:
+            if tick[0] > position:
+                break
+            at, now, callbacks = tick
+        number = block.first_callback
+        for event in block.events:
+            if event.kind == "commit" or event.position > position:
+                continue
+            number += 1
+            # A reading of the clock with as many callbacks before it was in this one, or behind it.
+            if event.now_ms and event.position >= at and number > callbacks:
+                now = event.now_ms
+        return now
 
     def undo_writes(self, values: Values, first: int, to: int | None = None) -> None:
         """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have overwritten.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.attributes import memory_of
 from streambench.debug.block_log import DEFAULT_MB
@@ -13,8 +12,9 @@ from streambench.debug.driving import Driven
 from streambench.debug.effects import Effects, net
 from streambench.debug.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.history import History
+from streambench.debug.moment import ShownTask
 from streambench.debug.past import Past
-from streambench.debug.replica import Replica
+from streambench.debug.recorded_tasks import RecordedTasks
 from streambench.debug.wording import words
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
@@ -45,7 +45,7 @@ class Inspection(Driven):
             self.history = History(self.container, limit)
             self.container.failure_hold.is_wanted = True
         self._past: Past | None = None
-        self._closed: Replica | None = None
+        self._closed: RecordedTasks | None = None
         self._closed_resumable = False
 
     @property
@@ -85,15 +85,26 @@ class Inspection(Driven):
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
         stand below it."""
-        return self._look(
-            lambda tasks: {task.name: memory_of(task) for task in tasks}, at_stores=False
-        )
+
+        def read() -> dict[str, dict[str, Any]]:
+            past = self._past
+            self._require_shown()
+            tasks = self.container.tasks if past is None else past.replica.tasks
+            return {task.name: memory_of(task) for task in tasks}
+
+        return self._between(read)
 
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task and partition, the last offset processed at the position."""
-        return self._look(
-            lambda tasks: {task.name: task.offsets() for task in tasks}, at_stores=False
-        )
+
+        def read() -> dict[str, dict[SystemStreamPartition, str]]:
+            past = self._past
+            self._require_shown()
+            if past is not None:
+                return past.offsets()
+            return {task.name: task.offsets() for task in self.container.tasks}
+
+        return self._between(read)
 
     def outputs(self, since: int = 0) -> list[Output]:
         """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
@@ -228,47 +239,49 @@ class Inspection(Driven):
             why = f" ({container.reason})" if container.reason else ""
             raise ContainerStateError(f"{self.name}: the container is {container.state}; {hint}{why}")
 
-    def _instance_for(self, envelope: IncomingMessageEnvelope | None) -> TaskInstance | None:
+    def _instance_for(self, envelope: IncomingMessageEnvelope | None) -> ShownTask | None:
         """The first task, as it is at the position, that reads the partition of a message."""
         return None if envelope is None else instance_for(self._tasks_here(), envelope)
 
-    def _tasks_here(self) -> Sequence[TaskInstance]:
+    def _tasks_here(self) -> Sequence[ShownTask]:
         """The tasks as they are at the position."""
-        return self.container.tasks if self._past is None else self._past.replica.tasks
+        return self.container.tasks if self._past is None else self._past.tasks
 
-    def _look(self, what: Callable[[Any], _T], *, at_stores: bool = True) -> _T:
-        """Look at the tasks at the position. ``at_stores``: at their stores, not only at their memory."""
+    def _look(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
+        """Look at the tasks, with their stores, at the position."""
 
         def look() -> _T:
-            if self._past is not None:
-                return what(self._past.replica.tasks)
-            if not self.container.has_begun or self.history is None:
-                self._require_running()
-            if self.container.state != "running" and at_stores:
+            self._require_shown()
+            if self._past is None and self.container.state != "running":
                 return what(self._closed_tasks())
-            return what(self.container.tasks)
+            return what(self._tasks_here())
 
         return self._between(look)
 
-    def _closed_tasks(self) -> Sequence[TaskInstance]:
-        """Tasks with the last state of stores that are closed. No code of theirs runs for it."""
+    def _require_shown(self) -> None:
+        """Raise ContainerStateError where there is no position to look at."""
+        if self._past is None and (not self.container.has_begun or self.history is None):
+            self._require_running()
+
+    def _closed_tasks(self) -> Sequence[ShownTask]:
+        """Tasks with the last state of stores that are closed."""
+        history = self._living_history()
         # Where it is stopped after a failure, the stores are other copies.
         if self._closed is None or self._closed_resumable != self.can_resume:
-            history = self._living_history()
-            replica = Replica(history, history.block_at(history.latest))
-            replica.set_values(history.values_at(history.latest))
-            self._closed, self._closed_resumable = replica, self.can_resume
-        return self._closed.tasks
+            memory = {each.name: each for each in self.container.tasks}
+            self._closed = RecordedTasks(history, memory.__getitem__)
+            self._closed_resumable = self.can_resume
+        return self._closed.at(history.latest)
 
     def _message(self) -> IncomingMessageEnvelope | None:
         past = self._past
-        found = None if past is None else past.replica.message
+        found = None if past is None else past.message
         return found or self._message_at(self.position)
 
     def _definitions(self) -> Mapping[str, StoreDefinition]:
         return self.container.runtime.task_stores.definitions
 
-    def _entries(self, task: TaskInstance) -> dict[str, dict[Any, Any]]:
+    def _entries(self, task: ShownTask) -> dict[str, dict[Any, Any]]:
         definitions = self._definitions()
         return {
             name: {
@@ -390,7 +403,7 @@ class Inspection(Driven):
         return self.history.message_at(position)
 
 
-def instance_for(tasks: Sequence[TaskInstance], envelope: IncomingMessageEnvelope) -> TaskInstance | None:
+def instance_for(tasks: Sequence[ShownTask], envelope: IncomingMessageEnvelope) -> ShownTask | None:
     """The first task that reads the partition of a message."""
     return next(
         (task for task in tasks if any(each.ssp == envelope.ssp for each in task.subscriptions)), None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streambench.model import IncomingMessageEnvelope
 from streambench.store.task_store import TaskStore
 
 if TYPE_CHECKING:
-    from streambench.container.tasks.task_instance import TaskInstance
+    from streambench.container.tasks.task_instance import TaskPartition
     from streambench.debug.events import Output
 
 NAMES = (
@@ -24,6 +24,25 @@ KIND_OF_NAME: dict[str, Literal["output", "state", "error"]] = {
     "output": "output", "before": "state", "after": "state", "error": "error",
 }  # fmt: skip
 """The names that only one kind of breakpoint has, and the kind."""
+
+
+class ShownTask(Protocol):
+    """A task as it is at the moment. Its object and context may be made when they are looked at."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def subscriptions(self) -> tuple[TaskPartition, ...]: ...
+
+    @property
+    def stores(self) -> Mapping[str, TaskStore]: ...
+
+    @property
+    def task(self) -> Any: ...
+
+    @property
+    def context(self) -> Any: ...
 
 
 class StoreView(Mapping[Any, Any]):
@@ -87,7 +106,7 @@ class Moment:
         self,
         position: int,
         envelope: IncomingMessageEnvelope | None = None,
-        instance: TaskInstance | None = None,
+        instance: ShownTask | None = None,
         **seen: Any,
     ) -> None:
         """``seen``: before, after, output, error, and ``key`` where it is not that of the message."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,17 +11,20 @@ from msgspec import Struct
 from streambench.container.observer import ContainerObserver
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
+from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent
 from streambench.debug.attributes import TaskMemory, empty_object
 from streambench.debug.block import Block
 from streambench.debug.history import History
+from streambench.debug.moment import ShownTask
+from streambench.debug.recorded_tasks import RecordedTasks
 from streambench.debug.replica import Replica
 from streambench.debug.round_robin import is_turn
 from streambench.debug.shared_values import SharedValues
 from streambench.debug.wording import words
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, UnknownStreamError
-from streambench.model import OutgoingMessageEnvelope
+from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
 from streambench.serde.streams import readable
 from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
@@ -41,7 +44,8 @@ class CodeChange(Struct, frozen=True):
 
 
 class Past:
-    """The past of a container that stands still. ``replica`` is the container as it was at ``position``.
+    """The past of a container that stands still, at ``position``. To go to what was recorded runs no code:
+    messages, outputs and the values of stores are known. What tasks keep in memory is that of ``replica``.
 
     ``branch``: the code exchanged in the past, in order; empty while only what was recorded is followed."""
 
@@ -50,56 +54,80 @@ class Past:
         self._name_uncopied()
         self.branch: list[CodeChange] = []
         self._replica: Replica | None = None
+        self._recorded = RecordedTasks(history, self._copy_of)
         self._position = history.latest
         self._is_warned = False
 
     @property
     def replica(self) -> Replica:
-        """The container at the position. Raises ContainerStateError where it is live."""
-        if self._replica is None:
-            raise ContainerStateError(f"the session is live: {words('go back')} leads to the past")
-        return self._replica
+        """The container at the position: a copy, whose tasks run again up to there when it is asked for.
+        Raises what they raise."""
+        return self._reach()
+
+    def run_again(self) -> None:
+        """Have what the tasks keep in memory at hand. Raises what they raise."""
+        self._reach()
+
+    @property
+    def tasks(self) -> Sequence[ShownTask]:
+        """The tasks at the position. Where it was recorded they run again only when their objects or contexts
+        are looked at."""
+        return self.replica.tasks if self.branch else self._recorded.at(self._position)
 
     @property
     def position(self) -> int:
         """The position that is looked at; during a move, the former one."""
         return self._position
 
+    @property
+    def message(self) -> IncomingMessageEnvelope | None:
+        """The message processed last; None at the begin of the history."""
+        return self.replica.message if self.branch else self.history.message_at(self._position)
+
+    def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task, the last offset processed of each partition."""
+        return self.replica.offsets() if self.branch else self.history.offsets_at(self._position)
+
     def go_to(self, position: int) -> None:
         """Go to a position, or to the end of the batch that it is in. Before the begin of a branch, the
         branch is dropped. Raises ContainerStateError, and in a branch what its tasks raise."""
         self.branch = [each for each in self.branch if each.position <= position]
-        replica = self._replica
         position = self.history.next_edge(position)
-        block = self.history.block_at(position)
-        if replica is not None and replica.position == position and self._is_current(replica):
+        self.history.block_at(position)  # raises for what is not in the history
+        if not self.branch:
+            self._position = position
             return
-        was_there = replica is not None
-        may_go_on = replica is not None and replica.position <= position and self._is_current(replica)
-        code = self.branch[-1].factory if self.branch else self.history.container.factory
-        shared = None if self.history.is_shared_named else SharedValues(code)
-        if replica is None or not may_go_on or (not self.branch and replica.block is not block):
-            replica = self._begun(position)
-        self._replica = None  # what fails in the middle of a message is no position
+        was_there = self._replica is not None
         try:
-            self._advance(replica, position)
+            self._position = self._reach(position).position
         except Exception:
             if was_there:
                 self._go_back()
             raise
+
+    def _reach(self, position: int | None = None) -> Replica:
+        """Run the tasks again up to a position, the one that is shown if none is given."""
+        position, replica = self._position if position is None else position, self._replica
+        if replica is not None and replica.position == position and self._can_go_on(replica):
+            return replica
+        code = self.branch[-1].factory if self.branch else self.history.container.factory
+        shared = None if self.history.is_shared_named else SharedValues(code)
+        if replica is None or replica.position > position or not self._can_go_on(replica, position):
+            replica = self._begun(position)
+        self._replica = None  # what fails in the middle of a message is no position
+        try:
+            self._advance(replica, position)
         finally:
             self._name_shared(shared)
-        self._replica, self._position = replica, replica.position
+        self._replica = replica
+        return replica
 
     def _go_back(self) -> None:
         """Return to the former position after a move that failed."""
         try:
-            replica = self._begun(self._position)
-            self._advance(replica, self._position)
+            self._reach()
         except Exception:
             log.debug("the former position cannot be shown again", exc_info=True)
-        else:
-            self._replica = replica
 
     def at(self, position: int) -> Replica:
         """Another replica, at a position of what was recorded, or at the end of the batch that it is in."""
@@ -288,10 +316,18 @@ class Past:
             sent.headers,
         )
 
-    def _is_current(self, replica: Replica) -> bool:
-        """True where a replica runs the code of the branch, or of what was recorded."""
+    def _can_go_on(self, replica: Replica, position: int | None = None) -> bool:
+        """True where a replica runs the code of the branch, or of what was recorded at a position (None: the
+        one that is shown)."""
         code = self.branch[-1].factory if self.branch else replica.block.factory
-        return replica.factory is code and replica.changes == len(self.branch)
+        if replica.factory is not code or replica.changes != len(self.branch):
+            return False
+        to = self._position if position is None else position
+        return bool(self.branch) or replica.block is self.history.block_at(to)
+
+    def _copy_of(self, task: str) -> TaskInstance:
+        """A task, by its name, that has run up to the position."""
+        return next(each for each in self.replica.tasks if each.name == task)
 
     def _begun(self, position: int) -> Replica:
         """A new replica, not yet at the position."""

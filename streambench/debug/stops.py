@@ -89,6 +89,10 @@ class Stops(Records):
             raise StreambenchError(f"there is no watch {name}; there is {known}")
 
     @property
+    def _watches_memory(self) -> bool:
+        return any(condition.needs_memory for condition in self._watches.values())
+
+    @property
     def watched(self) -> list[str]:
         """The names of the watches."""
         return list(self._watches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from streambench.debug.past import Past, find_back, resume
 from streambench.debug.past_steps import moments_of
 from streambench.debug.replica import Replica
 from streambench.debug.wording import words
-from streambench.errors import ContainerStateError
+from streambench.errors import ContainerStateError, TaskError
 from streambench.model import SystemStreamPartition
 
 _T = TypeVar("_T")
@@ -32,6 +33,11 @@ class TimeTravel(Inspection):
     In the past the container itself stands still: its streams, stores and checkpoints stay as they are."""
 
     _namespace: Mapping[str, Any] | None
+
+    @property
+    def _watches_memory(self) -> bool:
+        """True where a watch looks at what tasks keep in memory."""
+        return False
 
     def _begin_history(self, history: int | bool | None) -> None:
         super()._begin_history(history)
@@ -77,6 +83,10 @@ class TimeTravel(Inspection):
                 return
             past.go_to(to)
             self._past = past
+            if self._watches_memory:
+                # Here, where it can be interrupted and says how far it is.
+                with suppress(TaskError):  # which the watch shows
+                    past.run_again()
 
         self._travel(go)
         return self.position

@@ -74,9 +74,16 @@ class Writes:
             self._formers[first:last], self._values[first:last], strict=True,
         )  # fmt: skip
 
-    def undo(self, values: Values, after: int | None = None) -> None:
-        """Put into ``values`` what was overwritten at positions after this one; None: all of it."""
-        self.undo_between(values, 0 if after is None else bisect_right(self._positions, after))
+    def undo(self, values: Values, after: int | None = None, to: int | None = None) -> None:
+        """Put into ``values`` what was overwritten at positions after this one (None: from the first on), and
+        up to another one."""
+        first = 0 if after is None else bisect_right(self._positions, after)
+        self.undo_between(values, first, None if to is None else bisect_right(self._positions, to))
+
+    def redo(self, values: Values, after: int, to: int) -> None:
+        """Put into ``values`` what was written at positions after this one, and up to another one."""
+        for _, store, key, _, value in self.between(after, to):
+            values[store][key] = value
 
     def undo_between(self, values: Values, first: int, to: int | None = None) -> None:
         """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have

@@ -417,8 +417,13 @@ class Walk:
         # Of exchanges at the position itself, only those with init change what is shown: who goes back to it
         # may see it before or after them.
         inits = [number for number, each in enumerate(here, start=1) if each[2]]
-        found = shown(self.session)
         expected = [self.known_at(position, (*earlier, *here[:end])) for end in (0, *inits)]
+        if self.chance.random() < 0.4:
+            # Without attributes: a look at these has the tasks run again, from where they ran to last.
+            seen = self.session.stores(), self.session.offsets()
+            assert seen in [(stores, offsets) for stores, _, offsets, _ in expected], (seen, expected)
+            return
+        found = shown(self.session)
         assert found in expected, (found, expected)
 
     def known_at(self, position: int, schedule: tuple[tuple[int, type[Counter], bool], ...]) -> Any:

@@ -55,11 +55,12 @@ def test_values_that_changed_are_named() -> None:
     assert sorted(before.changed()) == ["Sharing.total", "the global count", "the global seen"]
 
 
-def test_a_way_back_that_changes_them_names_them_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_look_at_attributes_that_changes_them_names_them_once(caplog: pytest.LogCaptureFixture) -> None:
     session, _ = session_of(Sharing, {"mem.in": {0: [{"key": "a"}] * 4}})
     session.step(4)
-    session.back(1)
-    session.back(1)
+    for _ in range(2):
+        session.back(1)
+        session.attributes()
     (warning,) = warnings(caplog)
     for name in ("Sharing.total", "the global count", "the global seen"):
         assert name in warning
@@ -70,5 +71,6 @@ def test_a_task_that_keeps_to_itself_is_not_warned_of(caplog: pytest.LogCaptureF
     session, _ = session_of(Own, {"mem.in": {0: [{"key": "a"}] * 4}})
     session.step(4)
     session.back(2)
+    session.attributes()
     assert not warnings(caplog)
     session.stop()

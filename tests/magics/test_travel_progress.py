@@ -69,6 +69,7 @@ def end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_endless_way_back_says_how_far_it_is_and_can_be_interrupted(
     endless: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    endless.run("%stream watch user=context.user")
     thread = interrupt_later(endless)
     shown = endless.fails("%stream back")
     thread.join()
