@@ -33,7 +33,7 @@ from streambench.errors import (
 from streambench.job.cumulative_counts import CumulativeCounts
 from streambench.job.membership import Assignment, Membership, Rebalance
 from streambench.job.result import ContainerRun
-from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot
+from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot, awaited
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
@@ -121,6 +121,11 @@ class GroupMember:
             if self._driver is not None:
                 self._driver.stop_soon()
             self._changed.notify_all()
+
+    def under_way(self) -> str:
+        """The call that a stop waits for, in words."""
+        driver = self._driver
+        return awaited([]) if driver is None else driver.under_way()
 
     def run(self) -> ContainerRun:
         """Result of this member, in all of its turns together. Raises what a container raises."""
@@ -331,7 +336,7 @@ def join(
     member = GroupMember(config, task, name, on_snapshot=on_snapshot, every_s=every_s, on_hang=on_hang)
     if on_member is not None:
         on_member(member)
-    with StopSignals(member.stop_soon):
+    with StopSignals(member.stop_soon, after=member.under_way):
         return member.run()
 
 

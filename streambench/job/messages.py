@@ -34,6 +34,13 @@ class StartContainer(Struct):
     every_s: float | None
 
 
+class Initialising(Struct):
+    """A report: a task of a container is in its ``init``; "" once all have been."""
+
+    container: int
+    task: str
+
+
 class CaughtUp(Struct):
     """A report: all inputs are at their head; so many messages were processed and sent since the last such
     report. KeepRunning or Finish answers it."""
@@ -54,4 +61,4 @@ class Stop(Struct):
     """Stop cleanly after the message it is at."""
 
 
-Report = ContainerSnapshot | CaughtUp | ContainerRun | Failure
+Report = ContainerSnapshot | Initialising | CaughtUp | ContainerRun | Failure

@@ -29,10 +29,19 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError
 from streambench.job.cumulative_counts import CumulativeCounts
 from streambench.job.failure import Failure
-from streambench.job.messages import CaughtUp, Finish, ImportPaths, KeepRunning, Report, StartContainer, Stop
+from streambench.job.messages import (
+    CaughtUp,
+    Finish,
+    ImportPaths,
+    Initialising,
+    KeepRunning,
+    Report,
+    StartContainer,
+    Stop,
+)
 from streambench.job.restarts import Restart, Restarts
 from streambench.job.result import ContainerRun
-from streambench.job.runner import EVERY_S
+from streambench.job.runner import EVERY_S, awaited
 from streambench.job.signals import STOPPING
 from streambench.locks import not_for_children
 
@@ -92,6 +101,10 @@ class Processes:
         self._stopping.set()
         with contextlib.suppress(OSError):
             self._waker.send_bytes(b"!")
+
+    def under_way(self) -> str:
+        """The calls that a stop waits for, in words."""
+        return awaited([each.initialising for each in self._handles if each.is_open and each.initialising])
 
     def kill(self) -> None:
         """End all processes at once. From any thread, at any time."""
@@ -163,6 +176,8 @@ class Processes:
         report = child.receive()
         if isinstance(report, ContainerSnapshot):
             self._latest[report.container] = handle.note_snapshot(report)
+        elif isinstance(report, Initialising):
+            handle.initialising = report.task
         elif isinstance(report, CaughtUp):
             handle.caught_up = report
         elif isinstance(report, Died):
@@ -179,7 +194,7 @@ class Processes:
             if report.ended == "signal":
                 # This one process was stopped from outside: a job without it would be half a job.
                 self.stop_soon()
-        if not isinstance(report, ContainerSnapshot):
+        if not isinstance(report, ContainerSnapshot | Initialising):
             self._answer()
 
     def _died(self, handle: WorkerHandle, how: str) -> None:
@@ -255,6 +270,7 @@ class WorkerHandle:
         self.run: ContainerRun | None = None
         self.due: float | None = None
         self.died = ""
+        self.initialising = ""
         self.is_killed = False
         self._counts = CumulativeCounts()
         self._last: ContainerSnapshot | None = None
@@ -267,6 +283,7 @@ class WorkerHandle:
     def start(self) -> None:
         """Start a process for it. Raises OSError."""
         self.due = self.caught_up = None
+        self.initialising = ""
         self.child = ChildProcess(self.start_message)
 
     def send(self, what: KeepRunning | Finish | Stop) -> None:

@@ -219,7 +219,7 @@ def _in_processes(
     processes = Processes(
         orders, on_snapshots=watch.on_snapshots, on_restart=watch.on_restart, every_s=watch.every_s
     )
-    with StopSignals(processes.stop_soon, kill=processes.kill):
+    with StopSignals(processes.stop_soon, kill=processes.kill, after=processes.under_way):
         return name, processes.run()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
@@ -30,6 +30,15 @@ _SLOW_INIT_S = 2.0
 # A picture of very many partitions takes a while, during which no message is processed: pictures get at most
 # this part of the time.
 _SHARE = 0.05
+_MOST_INITS = 3
+
+
+def awaited(inits: Sequence[str]) -> str:
+    """The calls that a stop waits for, in words. ``inits``: the tasks that are in their ``init``."""
+    if not inits:
+        return "the message it is at"
+    more = f" and {len(inits) - _MOST_INITS} more" if len(inits) > _MOST_INITS else ""
+    return f"the init of {', '.join(inits[:_MOST_INITS])}{more}"
 
 
 class _StoppedEarlyError(StreambenchError):
@@ -50,14 +59,19 @@ class ContainerRunner:
         on_snapshot: OnSnapshot | None = None,
         every_s: float = EVERY_S,
         on_hang: OnHang | None = None,
+        on_init: Callable[[str], object] = lambda task: None,
     ) -> None:
-        """``on_hang`` is called, on a thread of its own, where the container is still in a message,
+        """``on_init`` is called with each task before its ``init``, and with "" once all have been called.
+
+        ``on_hang`` is called, on a thread of its own, where the container is still in a message,
         or in its last commit, ``task.shutdown.ms`` after it was to stop: nothing can make it stop then, but
         the process can be ended. Without it that is only logged."""
         self._container = container
         self._on_hang = on_hang or (
             lambda error: log.error("%s; end this process to go on from there", error)
         )
+        self._on_init = on_init
+        self._initialising = ""
         self._shutdown_s = container.config.integer("task.shutdown.ms") / 1000
         self._thread: int | None = None
         self._is_asking = False
@@ -76,7 +90,7 @@ class ContainerRunner:
     def under_way(self) -> str:
         """The call that a stop waits for, in words."""
         task = self._container.status.initialising
-        return f"the init of {task}" if task else "the message it is at"
+        return awaited([task] if task else [])
 
     def stop_soon(self) -> None:
         """Have the run end cleanly after the message, or the ``init``, that it is at. From any thread, at any
@@ -105,6 +119,7 @@ class ContainerRunner:
                 return ContainerRun(container.number, 0, {}, time.monotonic() - began, "signal")
             finally:
                 self._started.set()
+            self._note_init()
             first = positions(container.snapshot())
             if self._on_snapshot is not None:
                 watcher.start()
@@ -199,10 +214,17 @@ class ContainerRunner:
             task = self._container.status.initialising
             what = f"before the init of {task}" if task else "while its state was restored"
             raise _StoppedEarlyError(f"stopped {what}")
+        self._note_init()
         now = time.monotonic()
         if self._on_snapshot is not None and now - self._restore_shown >= self._every_s:
             self._on_snapshot(self._container.snapshot())
             self._restore_shown = time.monotonic()
+
+    def _note_init(self) -> None:
+        task = self._container.status.initialising
+        if task != self._initialising:
+            self._initialising = task
+            self._on_init(task)
 
     def _take(self) -> None:
         began = time.perf_counter()

@@ -24,7 +24,15 @@ from streambench.container.container import Container
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.errors import StreambenchError, represented
 from streambench.job.failure import Failure
-from streambench.job.messages import CaughtUp, ImportPaths, KeepRunning, Report, StartContainer, Stop
+from streambench.job.messages import (
+    CaughtUp,
+    ImportPaths,
+    Initialising,
+    KeepRunning,
+    Report,
+    StartContainer,
+    Stop,
+)
 from streambench.job.pickling import bring_names, unshipped
 from streambench.job.result import ContainerRun
 from streambench.job.runner import EVERY_S, ContainerRunner
@@ -77,9 +85,10 @@ def _run_container(start: StartContainer, channel: WorkerChannel) -> ContainerRu
 
     on_snapshot = None if start.every_s is None else channel.show
     runner = ContainerRunner(
-        container, on_snapshot=on_snapshot, every_s=start.every_s or EVERY_S, on_hang=give_up
-    )
-    with StopSignals(runner.stop_soon, [signal.SIGTERM]):
+        container, on_snapshot=on_snapshot, every_s=start.every_s or EVERY_S, on_hang=give_up,
+        on_init=lambda task: channel.report(Initialising(start.number, task)),
+    )  # fmt: skip
+    with StopSignals(runner.stop_soon, [signal.SIGTERM], after=runner.under_way):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         channel.attach(runner)
         return runner.run(start.until, channel.next_round)

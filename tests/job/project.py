@@ -67,6 +67,14 @@ class Waits(Up):
             open("gate").close()
 
 
+class Prepares(Up):
+    # The init of Partition 1 writes its process id into the pipe "reached", then waits at the pipe "gate".
+    def init(self, context):
+        if context.task_name == "Partition 1":
+            tell()
+            open("gate").close()
+
+
 class Forks(Waits):
     # The same with a pool of processes, from message 7 on.
     def process(self, envelope, collector, coordinator):

@@ -31,6 +31,22 @@ def heard(job: subprocess.Popen[str]) -> None:
     assert "stopping after the message it is at" in job.stderr.readline()
 
 
+@pytest.mark.parametrize("share", ["alone", "containers", "join"])
+def test_a_stop_in_an_init_names_it_however_the_job_runs(project: Project, share: str) -> None:
+    project.fill(10)
+    project.pipes()
+    project.configure({"task.class": "task.py:Prepares", "job.container.count": 1 + (share == "containers")})
+    how = ["--join"] if share == "join" else []
+    with project.start("run", "job.properties", "--quiet", *how) as job:
+        project.await_reached()
+        job.send_signal(INT)
+        assert job.stderr is not None
+        assert "stopping after the init of Partition 1; Ctrl-C once more" in job.stderr.readline()
+        (project.directory / "gate").write_text("")
+        job.communicate()
+    assert job.returncode == 0
+
+
 @pytest.mark.parametrize("task", ["Swallows", "Locks"])
 def test_a_third_signal_ends_a_task_that_cannot_be_stopped(project: Project, task: str) -> None:
     project.fill(10)
