@@ -270,6 +270,20 @@ def test_checkpoints_in_memory_cannot_go_with_outputs_in_a_log(tmp_path: Path) -
         run_log(config, to("log.out"))
 
 
+def test_a_changelog_that_cannot_go_along_is_refused_by_a_key_of_the_user(tmp_path: Path) -> None:
+    config = log_job(
+        tmp_path,
+        **{
+            "systems.mem.samza.factory": "memory",
+            "task.checkpoint.system": "mem",
+            "stores.s.factory": "memory",
+        },
+    )
+    said = r"^task\.checkpoint\.system: .* the checkpoints are in memory: 'log', where the changelog of .* s is"
+    with pytest.raises(ConfigError, match=said):
+        run_log(config, to("log.out"))
+
+
 def test_a_changelog_elsewhere_is_refused_before_the_job_takes_over(tmp_path: Path) -> None:
     config = log_job(
         tmp_path,

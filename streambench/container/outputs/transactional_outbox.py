@@ -54,8 +54,10 @@ def check_atomic(config: Config, job: str, systems: Systems, checkpoints: Checkp
         if definition.changelog is not None:
             producer = systems.producer(definition.changelog.system, MetricsRegistry())
             producer.stop()
-            key = f"stores.{name}.changelog"
-            _transactional(config, definition.changelog.system, producer, checkpoints, key)
+            keys = (f"stores.{name}.changelog", "task.checkpoint.system", _GUARANTEE)
+            key = next(each for each in keys if config.text(each) is not None)  # one that the user has set
+            what = f", where the changelog of the store {name} is,"
+            _transactional(config, definition.changelog.system, producer, checkpoints, key, what)
 
 
 class TransactionalOutbox(BaseOutbox):
@@ -190,16 +192,18 @@ class TransactionalOutbox(BaseOutbox):
 
 
 def _transactional(
-    config: Config, system: str, producer: SystemProducer, checkpoints: CheckpointManager, key: str
-) -> Transactional:
-    """The producer, which can be committed together with the checkpoints. Raises ConfigError where not."""
+    config: Config, system: str, producer: SystemProducer, checkpoints: CheckpointManager, key: str,
+    what: str = "",
+) -> Transactional:  # fmt: skip
+    """The producer, which can be committed together with the checkpoints. Raises ConfigError where not.
+    ``what``: the use of its system."""
     kind = producer.atomic if isinstance(producer, Transactional) else None
     if isinstance(producer, Transactional) and kind is not None and kind == checkpoints.atomic:
         return producer
     raise config.error(
         key,
         f"{_GUARANTEE}=exactly-once writes outputs, changelogs and checkpoints in one atomic step, and the "
-        f"checkpoints are in {'a log' if checkpoints.atomic == 'log' else checkpoints.atomic}: '{system}' is "
+        f"checkpoints are in {'a log' if checkpoints.atomic == 'log' else checkpoints.atomic}: '{system}'{what} is "
         f"another kind of system{f' ({kind})' if kind else ''}. Use log systems, or one Kafka, for all of "
         f"them (task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
     )
