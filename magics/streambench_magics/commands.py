@@ -261,6 +261,11 @@ def _parsers() -> dict[str, Parser]:
         completes="jobs",
         help="the job (the one used last), and the directory",
     )
+    it.takes(
+        "--no-run",
+        action="store_true",
+        help="do not run the task, which else runs on some messages of its inputs, in memory, for its test",
+    )
     takes_job(command("commit", "Commit all tasks now."))
     it = takes_job(
         command(

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import javaproperties
 
 import streambench
 from streambench.config import Config, masked
+from streambench.counts import counted
 from streambench.errors import StreambenchError
 from streambench.imports import by_path
 from streambench.model import SystemStream
@@ -63,8 +64,11 @@ def test_the_task_does_with_these_messages_what_it_did():
 '''
 
 
-def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]:
-    """Write the job into a directory, which is made where it is not there; the report, by line.
+def export(
+    job: Job, namespace: Mapping[str, Any], directory: Path, *, runs: bool, say: Callable[[str], object]
+) -> list[str]:
+    """Write the job into a directory, which is made where it is not there; the report, by line. ``runs``: the
+    task may run, for a test of what it does; ``say`` gets a line before it does.
 
     Raises MagicError where the task cannot be written to a file, or a file is there already: nothing is
     written then."""
@@ -89,7 +93,7 @@ def export(job: Job, namespace: Mapping[str, Any], directory: Path) -> list[str]
         CONFIG: javaproperties.dumps(values, timestamp=None).encode(),
         NEEDS: _requirements(modules).encode(),
     }
-    case, left_out = _case(job)
+    case, left_out = _case(job, say) if runs else (None, "--no-run leaves it out")
     if case is not None:
         files[TEST] = _TEST.format(task=_task_text(values["task.class"]), case=CASE).encode()
         files[CASE] = json.dumps(case, indent=1).encode() + b"\n"
@@ -139,7 +143,7 @@ def _requirements(modules: set[str]) -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
-def _case(job: Job) -> tuple[dict[str, Any] | None, str]:
+def _case(job: Job, say: Callable[[str], object]) -> tuple[dict[str, Any] | None, str]:
     """Some messages of the inputs, and what the task does with them; else why there are none."""
     try:
         inputs = _messages(job)
@@ -155,6 +159,11 @@ def _case(job: Job) -> tuple[dict[str, Any] | None, str]:
         for key, value in job.config.items()
         if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
     }
+    count = sum(len(each) for of_stream in inputs.values() for each in of_stream.values())
+    say(
+        f"{job.task_name} runs on {counted(count, 'message')} of {', '.join(inputs)}, in memory, for its "
+        "test (--no-run: no test)"
+    )
     try:
         run = run_job(task, config, inputs)
     except StreambenchError as error:

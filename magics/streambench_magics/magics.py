@@ -36,7 +36,7 @@ from streambench_magics.job_commands import name_and_number
 from streambench_magics.jobs import Job, require_no_branch
 from streambench_magics.panel import STOPPED, Panel, show, static
 from streambench_magics.record_commands import RecordCommands, recorded_line
-from streambench_magics.status_messages import print_ignored, print_stop, say_if_busy
+from streambench_magics.status_messages import print_ignored, print_stop, say, say_if_busy
 from streambench_magics.stream_commands import StreamCommands
 from streambench_magics.tables import Records
 from streambench_magics.time_commands import TimeCommands
@@ -319,7 +319,9 @@ class StreamMagics(
         job = self.bench.job(name_and_number(named, PARSERS["export"])[0])
         # It needs what packs a job for Spark, which takes long to import.
         export = importlib.import_module("streambench_magics.export").export
-        for line in export(job, self.shell.user_ns, Path(directory).expanduser()):
+        for line in export(
+            job, self.shell.user_ns, Path(directory).expanduser(), runs=not args.no_run, say=say
+        ):
             print(line)
 
     def _help(self, args: Namespace) -> None:

@@ -90,6 +90,8 @@ def test_what_is_exported_runs_by_command_and_passes_its_test(
 ) -> None:
     create(job, cell)
     report = job.run("%stream export sent/away")
+    said = "delays runs on 3 messages of log.flights, in memory, for its test (--no-run: no test)\n"
+    assert report.startswith(said)
     directory = Path("sent/away").resolve()
     assert "sent/away has task.py, job.properties, requirements.txt, test_task.py, messages.json" in report
     assert "1 passed" in command(directory, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_task.py")
@@ -167,6 +169,20 @@ def test_without_messages_there_is_no_test_and_that_is_said(job: Shell) -> None:
     job.run("%stream create delays --config settings --inputs log.empty")
     assert "no test was written: the inputs are empty" in job.run("%stream export away")
     assert not Path("away/test_task.py").exists()
+
+
+def test_an_export_without_a_run_does_not_run_the_task(job: Shell) -> None:
+    job.run(DELAYS.replace("late(envelope.message)", "calls.append(envelope)").replace(
+        "class Delays", "calls = []\n\nclass Delays"
+    ))  # fmt: skip
+    job.run("%stream create delays --config settings --inputs log.flights")
+    assert job.run("%stream export --no-run away").splitlines()[:2] == [
+        "away has task.py, job.properties, requirements.txt",
+        "no test was written: --no-run leaves it out",
+    ]
+    assert job.names["calls"] == [] and not Path("away/test_task.py").exists()
+    job.run("%stream export once_more")
+    assert len(job.names["calls"]) == 3
 
 
 def test_the_command_of_an_export_quotes_its_path(job: Shell) -> None:
