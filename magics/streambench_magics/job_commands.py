@@ -86,9 +86,7 @@ class JobCommands:
             try:
                 yield
             except KeyboardInterrupt:
-                dropped = "; its branch is dropped" if had_branch else ""
-                if not was_live:
-                    print(f"{job.name} is live again, at {session.position:,}{dropped}")
+                print(_place_after_interrupt(job, session, was_live=was_live, had_branch=had_branch))
                 raise
 
     def _still_session(self, job: Job) -> Session:
@@ -105,6 +103,17 @@ class JobCommands:
                 f"{session.position:,}"
             )
         return session
+
+
+def _place_after_interrupt(job: Job, session: Session, *, was_live: bool, had_branch: bool) -> str:
+    """The place of a job whose way through time was interrupted."""
+    position = f"at {session.position:,}"
+    if not session.live:
+        return f"{job.name} stays in the past, {position} of {session.latest:,}"
+    if was_live:
+        return f"{job.name} stays {'live' if job.alive else job.state}, {position}"
+    dropped = "; its branch is dropped" if had_branch else ""
+    return f"{job.name} is live again, {position}{dropped}"
 
 
 def name_and_number(what: list[str], parser: Parser, jobs: Collection[str] = ()) -> tuple[str | None, int]:

@@ -75,6 +75,7 @@ def test_an_endless_way_back_says_how_far_it_is_and_can_be_interrupted(
     thread.join()
     assert isinstance(endless.error, Interrupted)
     assert "Tally runs again what led there: at " in shown and "of 2 (interrupt the kernel to stop)" in shown
+    assert "Tally stays live, at 3\n" in shown
     assert "interrupted: Tally is paused" in shown
     end(endless, monkeypatch)
     assert endless.run("%stream live").startswith("Tally is live, at 3")
@@ -91,6 +92,18 @@ def test_an_interrupted_move_in_the_past_ends_live(endless: Shell, monkeypatch: 
     assert "Tally is live again, at 3; its branch is dropped" in shown
     end(endless, monkeypatch)
     assert "Tally is at 1 of 3, in the past (" in endless.run("%stream back 2")
+
+
+def test_an_interrupted_search_in_the_past_says_that_it_stays_there(
+    endless: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless.run("%stream back")
+    thread = interrupt_later(endless)
+    shown = endless.fails("%stream back --until \"message == 'b'\"")
+    thread.join()
+    assert "Tally stays in the past, at 2 of 3\n" in shown
+    end(endless, monkeypatch)
+    assert endless.run("%stream forward").startswith("Tally is live, at 3")
 
 
 def test_a_line_of_progress_is_written_some_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
