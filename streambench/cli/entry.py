@@ -15,8 +15,12 @@ def main() -> None:
     taken for a missing module."""
     begin_imports()
     from streambench.cli.app import main as run
+    from streambench.cli.threads_left import name_threads_left
 
     try:
         run()
+    except SystemExit as end:
+        name_threads_left(end.code)
+        raise
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)

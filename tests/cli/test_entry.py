@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -44,6 +45,33 @@ def test_it_begins_where_nothing_heavy_is_imported_yet(project: Project) -> None
     )
     done = subprocess.run(project.command("--version"), capture_output=True, text=True, check=True)
     assert done.stdout.startswith("streambench ")
+
+
+LINGERING = """
+import threading
+import streambench as sb
+
+class Late(sb.StreamTask):
+    def init(self, context):
+        self.end = threading.Event()
+        threading.Thread(target=self.end.wait, name="poller").start()
+
+    def process(self, envelope, collector, coordinator):
+        pass
+"""
+
+
+def test_a_thread_of_a_task_that_goes_on_is_named_and_ended_by_ctrl_c(project: Project) -> None:
+    project.fill(4, partitions=1)
+    (project.directory / "lingering.py").write_text(LINGERING)
+    project.configure({"task.class": "lingering.py:Late"})
+    with project.start("run", "job.properties", "--until", "caught-up", "--quiet") as command:
+        assert command.stderr is not None
+        assert command.stderr.readline() == "waiting for the thread poller of the task; Ctrl-C ends it\n"
+        command.send_signal(signal.SIGINT)
+        out, errors = command.communicate()
+    assert (command.returncode, errors) == (0, "")
+    assert "caught up with its inputs; 4 messages" in out
 
 
 IMPORTED = """
