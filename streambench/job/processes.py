@@ -378,7 +378,7 @@ class ChildProcess:
         except (EOFError, OSError):
             self._is_open = False
             return Died(self._ending())
-        if not isinstance(report, (ContainerSnapshot, CaughtUp)):
+        if not isinstance(report, (ContainerSnapshot, Initialising, CaughtUp)):
             self._is_open = False
         return report
 

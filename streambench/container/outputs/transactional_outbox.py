@@ -56,7 +56,7 @@ def check_atomic(config: Config, job: str, systems: Systems, checkpoints: Checkp
             producer.stop()
             keys = (f"stores.{name}.changelog", "task.checkpoint.system", _GUARANTEE)
             key = next(each for each in keys if config.text(each) is not None)  # one that the user has set
-            what = f", where the changelog of the store {name} is,"
+            what = f", and has the changelog of the store {name}"
             _transactional(config, definition.changelog.system, producer, checkpoints, key, what)
 
 
@@ -203,7 +203,7 @@ def _transactional(
     raise config.error(
         key,
         f"{_GUARANTEE}=exactly-once writes outputs, changelogs and checkpoints in one atomic step, and the "
-        f"checkpoints are in {'a log' if checkpoints.atomic == 'log' else checkpoints.atomic}: '{system}'{what} is "
-        f"another kind of system{f' ({kind})' if kind else ''}. Use log systems, or one Kafka, for all of "
-        f"them (task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
+        f"checkpoints are in {'a log' if checkpoints.atomic == 'log' else checkpoints.atomic}: '{system}' is "
+        f"another kind of system{f' ({kind})' if kind else ''}{what}. Use log systems, or one "
+        f"Kafka, for all of them (task.checkpoint.system, too), or set {_GUARANTEE}=at-least-once",
     )
