@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager
 from streambench.chooser.api import MessageChooser
-from streambench.chooser.failure import chooser_failure
+from streambench.chooser.checked import chooser_failure
 from streambench.clock import Clock, SystemClock
 from streambench.config import Config
 from streambench.container.assembly import Given, begin, build

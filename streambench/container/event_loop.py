@@ -25,10 +25,10 @@ from streambench.container.failures import Unsent, unfinished_count
 from streambench.container.inputs.consumers import FetchedRecords, ReaderFailure
 from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.loop_parts import CallSampler, HeadCheck, LoopParts
+from streambench.container.progress import Utilization
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.errors import ContainerStateError
 from streambench.metrics.registry import Timer
-from streambench.metrics.utilization import Utilization
 from streambench.model import IncomingMessageEnvelope
 
 _MS = 1_000_000

@@ -33,11 +33,10 @@ from streambench.recording.captures import (
     name_capture,
     save_capture,
 )
-from streambench.recording.failure_row import failure_row
 from streambench.recording.file import RecordingWriter, Row
 from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import batch_row, plain_row, value_columns
-from streambench.recording.stream_rows import stream_rows
+from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.store.engine import StoreEngine
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine

@@ -27,6 +27,7 @@ from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
 from streambench.container.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
 from streambench.container.trace import Trace, TracedClock
+from streambench.counts import sum_known
 from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
@@ -36,7 +37,6 @@ from streambench.store.engine import StoreEngine
 from streambench.store.metered import MeteredStore
 from streambench.store.task_store import StoreCounts, TaskStore
 from streambench.store.traced import TracedEngine
-from streambench.sums import sum_known
 from streambench.system.api import SystemAdmin
 from streambench.system.capabilities import Compacting
 from streambench.system.systems import Systems

@@ -22,7 +22,6 @@ from streambench.errors import described
 from streambench.metrics.registry import Counter as MetricCounter
 from streambench.metrics.registry import Gauge, Timer
 from streambench.model import SystemStream
-from streambench.recording.failure_row import failure_row
 from streambench.recording.file import (
     BLOCK_BYTES,
     BLOCK_MESSAGES,
@@ -33,7 +32,7 @@ from streambench.recording.file import (
 )
 from streambench.recording.header import TaskStart, code_of, new_header, remember_code, written
 from streambench.recording.recording import EVENTS, batch_row, code_row, plain_row, value_columns
-from streambench.recording.stream_rows import stream_rows
+from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.recording.values import packed
 from streambench.store.engine import StoreEngine
 from streambench.store.overlay import OverlayEngine
@@ -154,9 +153,7 @@ class Recorder:
             self.is_open, self.problem = False, error
             reason = (error.strerror or error) if isinstance(error, OSError) else described(error)
             ends = f"ends after {self._done} messages: {reason}"
-            self._writer.cut(
-                [plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)]
-            )
+            self._writer.cut([plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)])
             log.warning(
                 "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
             )

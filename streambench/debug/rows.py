@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from streambench.counts import sum_known
 from streambench.debug.rates import Rates, all_of
 from streambench.model import SystemStream
-from streambench.sums import sum_known
 
 if TYPE_CHECKING:
     from streambench.container.observe.snapshot import PartitionSnapshot

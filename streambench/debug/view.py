@@ -10,13 +10,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from streambench.counts import sum_known
 from streambench.debug.bars import bar, filled
 from streambench.debug.input_table import input_table
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.rates import Rates, all_of
 from streambench.debug.rows import MAX_ROWS, Row, rows
 from streambench.errors import shortened
-from streambench.sums import sum_known
 
 # The command line imports this before it is known whether there is anything to show.
 if TYPE_CHECKING:

@@ -6,10 +6,14 @@ from __future__ import annotations
 import inspect
 import linecache
 import platform
+import re
 import sys
+import textwrap
 import time
-from collections.abc import Mapping, Sequence
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -20,7 +24,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from streambench.config import Config, masked
-from streambench.recording.cell_source import cell_source
 from streambench.redaction import redacted
 
 _LARGEST_SOURCE = 500_000
@@ -152,3 +155,43 @@ def origin_of(header: Header) -> Path:
     it is there; else the working directory."""
     directory = Path(header.directory)
     return directory if directory.is_dir() else Path.cwd()
+
+
+_ESCAPE = re.compile(r"\s*([%!?]|[\w\s.,*\[\]]+=\s*[%!])|[^#]*\w\?{1,2}\s*$")
+"""A command of IPython where a statement begins: ``%magic``, ``!ls``, ``files = !ls``, ``f?``."""
+
+
+def cell_source(text: str) -> str:
+    """The source without its magics and its indentation. Lines inside of a statement stay as they are, also
+    where they look like a magic."""
+    lines = text.splitlines(keepends=True)
+    found: list[str] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip() or line.lstrip().startswith("#"):
+            found.append(line)
+            at += 1
+        elif _ESCAPE.match(line):
+            indentation = line[: len(line) - len(line.lstrip())]
+            if indentation:
+                found.append(f"{indentation}pass\n")  # its block may have no other line
+            while lines[at].rstrip().endswith("\\") and at + 1 < len(lines):
+                at += 1
+            at += 1
+        else:
+            end = at + _statement_lines(islice(lines, at, None))
+            found += lines[at:end]
+            at = end
+    return textwrap.dedent("".join(found)).strip()
+
+
+def _statement_lines(lines: Iterator[str]) -> int:
+    """The number of lines of the first statement: one where it is no Python."""
+    try:
+        for token in tokenize.generate_tokens(lambda: next(lines, "")):
+            if token.type == tokenize.NEWLINE:
+                return token.end[0]
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    return 1

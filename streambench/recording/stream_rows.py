@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, TaskError, class_name, described
 from streambench.model import SystemStream
 from streambench.recording.file import Row
+from streambench.recording.values import packed
+from streambench.redaction import redacted
 from streambench.system.systems import Systems
 
 
@@ -20,3 +23,25 @@ def stream_rows(systems: Systems, streams: Iterable[SystemStream]) -> list[Row]:
             continue
         rows.append(Row("stream", 0, source=str(stream), offset=str(count)))
     return rows
+
+
+_LONGEST = 20_000
+
+
+def failure_row(error: BaseException, position: int) -> Row:
+    """The row of what a container failed with after ``position`` messages. Secrets that this process has read
+    are masked."""
+    cause = error.__cause__ if isinstance(error, TaskError) and error.__cause__ is not None else error
+    lines = "".join(traceback.format_exception(cause))
+    said = {
+        "kind": class_name(type(cause)),
+        "text": redacted(described(error))[:_LONGEST],
+        "traceback": redacted(lines)[-_LONGEST:],
+    }
+    task = ssp = offset = None
+    if isinstance(error, TaskError):
+        task, ssp, offset = error.task, error.ssp, error.offset
+    return Row(
+        "failure", position, task, None if ssp is None else str(ssp), offset,
+        message=packed(said), message_as="json",
+    )  # fmt: skip

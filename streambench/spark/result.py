@@ -10,11 +10,11 @@ from msgspec import Struct
 from streambench.container.observe.snapshot import lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
+from streambench.counts import sum_known
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.job.result import Totals
 from streambench.model import SystemStreamPartition
-from streambench.sums import sum_known
 
 
 class DeployedContainer(Struct, frozen=True, kw_only=True):

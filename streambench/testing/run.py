@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from numbers import Integral
@@ -17,6 +17,7 @@ from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.observe.metrics import flat_metrics
+from streambench.container.observer import ContainerObserver, Given, SentOutput
 from streambench.container.outputs.direct_writer import writing
 from streambench.container.tasks.functions import MadeWithContext
 from streambench.container.tasks.task_instance import check_task, is_ignored, task_object
@@ -36,7 +37,6 @@ from streambench.system.copying import detached
 from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import TaskContext
-from streambench.testing.calls import CallObserver
 from streambench.testing.clock import ManualClock
 
 Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
@@ -94,6 +94,41 @@ def run_job(
     of the exception.
     """
     return _Run(task, config, inputs or {}, clock or ManualClock(), checkpoints, previous).run(max_messages)
+
+
+class CallObserver(ContainerObserver):
+    """Calls ``note(event, task, detail)`` for each event that ``streambench.testing.Call`` describes, and
+    with the event ``ignored`` for each message at which an exception was ignored."""
+
+    def __init__(self, note: Callable[[str, str, str | None], object]) -> None:
+        self._note = note
+
+    def hook_called(self, task: str, hook: str, envelope: IncomingMessageEnvelope | None) -> None:
+        self._note(hook, task, None if envelope is None else f"{envelope.ssp}@{envelope.offset}")
+
+    def callback_begun(self, task: str, callback: str, given: Given) -> None:
+        if given is None:
+            self._note(callback, task, None)
+        for place in _places(given):
+            self._note("process", task, place)
+
+    def failure_ignored(self, task: str, callback: str, given: Given, error: Exception) -> None:
+        for place in _places(given):
+            self._note("ignored", task, place)
+
+    def output_sent(self, output: SentOutput) -> None:
+        self._note("send", output.task, str(output.envelope.system_stream))
+
+    def commit_made(self, tasks: Sequence[str], checkpoints: Mapping[str, Checkpoint]) -> None:
+        for task in tasks:
+            self._note("commit", task, None)
+
+
+def _places(given: Given) -> list[str]:
+    """The messages of a callback, as ``ssp@offset``."""
+    if isinstance(given, MessageBatch):
+        return [f"{given.ssp}@{given.offset(at)}" for at in range(len(given))]
+    return [] if given is None else [f"{given.ssp}@{given.offset}"]
 
 
 class _RunObserver(CallObserver):

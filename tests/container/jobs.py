@@ -21,7 +21,7 @@ from streambench.system.memory import MemoryProducer, MemoryStreams, MemorySyste
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from streambench.testing import Call, ManualClock
-from streambench.testing.calls import CallObserver
+from streambench.testing.run import CallObserver
 
 OUT = SystemStream("mem", "out")
 

@@ -28,7 +28,7 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.log import open_log
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import ManualClock
-from streambench.testing.calls import CallObserver
+from streambench.testing.run import CallObserver
 from tests.faults.steps import Steps, kill_9
 
 COUNTS, SUMS = SystemStream("log", "counts"), SystemStream("log", "sums")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.planning.load_balance import deal_by_load
+from streambench.planning.plan import deal_by_load
 
 loads_of = st.dictionaries(st.integers(0, 40).map("Partition {}".format), st.integers(0, 10_000), min_size=6)
 

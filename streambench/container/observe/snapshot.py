@@ -10,8 +10,8 @@ from msgspec import Struct
 from streambench.chooser.explanation import Explanation
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.task_stores import RestoreProgress
+from streambench.counts import sum_known
 from streambench.model import SystemStreamPartition
-from streambench.sums import sum_known
 
 
 class PartitionSnapshot(Struct, frozen=True):

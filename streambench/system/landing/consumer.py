@@ -11,8 +11,7 @@ from streambench.chunk import ArrowChunk, Chunk
 from streambench.errors import StreambenchError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.system.landing.admin import LandedAdmin
-from streambench.system.landing.log import LandedLog
+from streambench.system.landing.admin import LandedAdmin, LandedLog
 from streambench.system.landing.receiver import Receiver
 from streambench.system.log.consumer import LogConsumer
 

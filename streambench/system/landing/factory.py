@@ -10,9 +10,8 @@ from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
 from streambench.system.api import SystemAdmin, SystemFactory, SystemProducer
-from streambench.system.landing.admin import LandedAdmin
+from streambench.system.landing.admin import LandedAdmin, LandedLog
 from streambench.system.landing.consumer import LandedConsumer
-from streambench.system.landing.log import LandedLog
 from streambench.system.landing.receiver import Receiver
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.factory import log_of
