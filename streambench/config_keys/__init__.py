@@ -10,9 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from streambench.config_keys.key import Key, Kind
-from streambench.config_keys.of_jobs import JOB_KEYS
-from streambench.config_keys.of_streams import STREAM_KEYS
+from streambench.config_keys.table import KEYS, Key, Kind
 from streambench.suggestions import closest
 
 __all__ = [
@@ -26,8 +24,6 @@ __all__ = [
     "is_without_meaning",
     "respelled_prefix",
 ]
-
-KEYS = (*JOB_KEYS, *STREAM_KEYS)
 
 # A plug-in's keys below systems.<s>., serializers.registry.<n>., stores.<n>.engine. and metrics.reporter.<n>.
 # are its own; it checks them.

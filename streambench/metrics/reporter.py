@@ -141,9 +141,7 @@ def _reporter(context: ReporterContext) -> Reporter:
     config, key = context.config, context.key("class")
     if key not in config:
         kinds = f"{', '.join(BUILTIN)}, or package.module.Class"
-        raise config.error(
-            key, f"is missing, but metrics.reporters names {context.name}; there are {kinds}"
-        )
+        raise config.error(key, f"is missing, but metrics.reporters names {context.name}; there are {kinds}")
     made = _made(context, key)
     _check_settings(context, made)
     return Reporter(context.name, made, _interval_ns(context, made), _blacklist(context))
