@@ -36,20 +36,6 @@ class Rotating(Protocol):
         every message."""
 
 
-@runtime_checkable
-class Batching(Protocol):
-    """A chooser that lets several messages of a partition go as one batch."""
-
-    def take_batch(self, offsets: Sequence[str]) -> int:
-        """Return how many messages of the partition of the last ``choose`` may be processed as one batch;
-        they count as chosen then.
-
-        Asked, directly after ``choose``, where tasks take batches. ``offsets`` are those of the chosen
-        message and of what waits behind it, none of which was or will be inside if it belongs to the
-        batch; the next ``update`` brings the message after it. At least 1, and no more than there are
-        offsets. 1 means that the chooser decides message by message."""
-
-
 def quickest(chooser: MessageChooser) -> tuple[Choose, Empty]:
     """Return the quickest function that does what ``choose`` does, and its exception for "nothing"."""
     found = chooser.quickest() if isinstance(chooser, Quick) else None
@@ -62,7 +48,12 @@ def rotation(chooser: MessageChooser) -> deque[IncomingMessageEnvelope] | None:
 
 
 def take_batch(chooser: MessageChooser, offsets: Sequence[str]) -> int:
-    """Return how many messages may go as one batch: 1 unless the chooser says more."""
+    """Return how many messages of the partition of the last ``choose`` may be processed as one batch; they
+    count as chosen then. A chooser without a ``take_batch`` decides message by message.
+
+    Asked, directly after ``choose``, where tasks take batches. ``offsets`` are those of the chosen message
+    and of what waits behind it. Of what belongs to the batch nothing was or will be inside the chooser; the
+    next ``update`` brings the message after it. The answer is at least 1, and at most one per offset."""
     # Asked with every batch: an instance check of a protocol costs ten times as much.
     take: Callable[[Sequence[str]], int] | None = getattr(chooser, "take_batch", None)
     return 1 if take is None else take(offsets)

@@ -16,11 +16,10 @@ from streambench.errors import StreambenchError
 _IN_WHEELS = "streambench_benchmarks"
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(
-        name="bench",
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    )(bench)
+OPTIONS = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+}
+"""Everything behind the name goes to the benchmarks."""
 
 
 def bench(context: typer.Context) -> None:

@@ -29,10 +29,6 @@ _COLUMNS = ("task", "stream", "partition", "processed", "start", "next", "upcomi
 _HISTORY = ("commit", "time", "task", "stream", "partition", "processed", "start", "next", "again")
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="checkpoints")(checkpoints)
-
-
 def checkpoints(
     job: JobArgument = None,
     config: JobOption = None,

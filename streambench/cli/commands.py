@@ -52,10 +52,16 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """The subcommand of a name, from its module."""
+    """The subcommand of a name: the function, or the group of commands, that has this name in its module.
+    The module may have ``OPTIONS`` for it."""
     alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
     alone.callback()(_alone)  # it makes a group of a single command, too
-    importlib.import_module(f"streambench.cli.{name}").add_to(alone)
+    module = importlib.import_module(f"streambench.cli.{name}")
+    command = getattr(module, name)
+    if isinstance(command, typer.Typer):
+        alone.add_typer(command, name=name)
+    else:
+        alone.command(name=name, **getattr(module, "OPTIONS", {}))(command)
     return typer.main.get_group(alone).commands[name]
 
 

@@ -53,10 +53,6 @@ stores.airports.changelog=log.airports-changelog
 Totals = dict[str, dict[str, float]]
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="demo")(demo)
-
-
 def main(arguments: list[str]) -> None:
     """Run the demo with command-line arguments."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

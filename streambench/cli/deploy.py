@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from streambench.spark.service import JobStatus, ServiceStatus
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="deploy")(deploy)
-
-
 class ServiceOptions(Struct):
     """The options of a deployment that goes on: ``every`` so many seconds."""
 

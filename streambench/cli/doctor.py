@@ -49,10 +49,6 @@ class Finding(Struct, frozen=True):
     remedy: str = ""
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="doctor")(doctor)
-
-
 def doctor(
     json: JsonOption = False,
     strict: Annotated[bool, typer.Option("--strict", help="Count what is skipped as missing.")] = False,

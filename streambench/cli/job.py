@@ -108,9 +108,7 @@ def complete_words(context: typer.Context, incomplete: str) -> list[str]:
 
 StreamArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar=f"[JOB{ENDING}] SYSTEM.STREAM", show_default=False, autocompletion=complete_words
-    ),
+    typer.Argument(metavar=f"[JOB{ENDING}] SYSTEM.STREAM", show_default=False, autocompletion=complete_words),
 ]
 """The words of a command about one stream, for ``split_job``."""
 

@@ -17,7 +17,7 @@ from streambench.errors import MissingExtraError
 if TYPE_CHECKING:
     from streambench.testing.brokers.kafka import KafkaNodes
 
-_app = typer.Typer(
+kafka = typer.Typer(
     no_args_is_help=True, help="A Kafka of your own on this machine (127.0.0.1 only); and a repair for any."
 )
 
@@ -30,11 +30,7 @@ Directory = Annotated[
 _DEFAULT = Path(".kafka")
 
 
-def add_to(app: typer.Typer) -> None:
-    app.add_typer(_app, name="kafka")
-
-
-@_app.command()
+@kafka.command()
 def start(
     directory: Directory = _DEFAULT,
     nodes: Annotated[
@@ -72,7 +68,7 @@ def start(
     say(f"Kafka ({counted(number, 'node')}) {how}: {started.servers}")
 
 
-@_app.command()
+@kafka.command()
 def stop(directory: Directory = _DEFAULT) -> None:
     """Stop Kafka. Its data stays, and the next start continues with it. Without effect where none runs."""
     stopped = _nodes(directory).stop()
@@ -83,7 +79,7 @@ def stop(directory: Directory = _DEFAULT) -> None:
     )
 
 
-@_app.command()
+@kafka.command()
 def status(directory: Directory = _DEFAULT) -> None:
     """Show whether Kafka runs. The exit code is 0 where all of its nodes do, else 1."""
     nodes = _nodes(directory)
@@ -100,7 +96,7 @@ def status(directory: Directory = _DEFAULT) -> None:
         raise typer.Exit(1)
 
 
-@_app.command()
+@kafka.command()
 def repair(
     words: Annotated[
         list[str],

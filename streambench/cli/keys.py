@@ -16,10 +16,6 @@ from streambench.system.systems import builtin_settings
 _REFERENCES = "A value may hold ${env:NAME}, ${file:PATH} or ${file:PATH:KEY}; $${ stands for ${ itself."
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="keys")(keys)
-
-
 def keys(
     containing: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="Only keys whose name or meaning contains this.")

@@ -27,10 +27,6 @@ _EVERY_S = 5.0
 _LOOK_S = 0.25
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="land")(land)
-
-
 def land(
     words: Annotated[
         list[str] | None,

@@ -10,10 +10,6 @@ from streambench.cli.output import show_entries
 from streambench.metrics.catalogue import METRICS
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="metrics")(metrics)
-
-
 def metrics(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:

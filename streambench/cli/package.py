@@ -15,10 +15,6 @@ _COLUMNS = ("file", "bytes", "packed")
 _SHOWN = 3
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="package")(package)
-
-
 def package(
     job: JobArgument = None,
     config: JobOption = None,

@@ -36,10 +36,6 @@ _CUT = "... ({:,} more characters)"
 _Envelopes = Generator[IncomingMessageEnvelope, None, None]
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="peek")(peek)
-
-
 def peek(
     words: StreamArgument = None,
     config: JobOption = None,

@@ -19,10 +19,6 @@ _LAST = 3
 _IN_MEMORY = "a replay is in memory, and nothing of it has left that"
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="replay")(replay)
-
-
 def replay(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A recording or a capture.", show_default=False)

@@ -48,10 +48,6 @@ _ENDINGS = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="run")(run)
-
-
 def run(
     job: JobArgument = None,
     config: JobOption = None,

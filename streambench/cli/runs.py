@@ -26,10 +26,6 @@ _COLUMNS = (
 _FIGURES = ("generation", "seconds", "messages", "per second", "containers", "failed")
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="runs")(runs)
-
-
 def runs(
     job: JobArgument = None,
     config: JobOption = None,

@@ -38,10 +38,6 @@ _FLUSH_EVERY = 10_000
 _NOTHING = "nothing has been sent"
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="send")(send)
-
-
 class LineOptions(Struct, frozen=True):
     """The options that say how lines become messages."""
 

@@ -44,10 +44,6 @@ _KEYS_MOVE = (
 _VERBS = ("list", "create", "grow", "repair", "delete")
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command(name="streams")(streams)
-
-
 def _complete(context: typer.Context, incomplete: str) -> list[str]:
     words = context.params.get("words") or []
     verbs = (

@@ -281,12 +281,7 @@ class WatchedContainer:
             self.ended = "end-of-stream"
         elif isinstance(self._goal, int) and self._until() == 0:
             self.ended = "count"
-        elif (
-            self._goal == "caught-up"
-            and caught_up
-            and not self._is_paused
-            and session.stopped_at is None
-        ):
+        elif self._goal == "caught-up" and caught_up and not self._is_paused and session.stopped_at is None:
             self.ended = "caught-up"
         else:
             return

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from streambench.errors import OffsetError
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from streambench.errors import OffsetError, StreamExistsError
+from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 
 
@@ -17,6 +21,45 @@ class NumberedAdmin(SystemAdmin):
 
     def after(self, offset: str) -> str:
         return str(to_number(offset) + 1)
+
+
+class ConfiguredStreams(Protocol):
+    """The streams that a configuration names."""
+
+    def streams(self) -> list[SystemStream]:
+        """All of them, sorted."""
+
+    def partitions(self, stream: SystemStream) -> int:
+        """The number of partitions of a stream. Raises UnknownStreamError."""
+
+
+class UnstoredAdmin(NumberedAdmin):
+    """The admin of a system that stores no message: its streams are what the configuration says.
+
+    Offsets count what one consumer received, from 0 on."""
+
+    replayable = False
+
+    def __init__(self, configured: ConfiguredStreams) -> None:
+        self._configured = configured
+
+    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+        nothing = PartitionMetadata(None, None, "0")
+        return {
+            stream: dict.fromkeys(range(self._configured.partitions(stream)), nothing) for stream in streams
+        }
+
+    def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
+        present = self._configured.partitions(stream)
+        if present != partitions:
+            raise StreamExistsError(
+                f"{stream} is there already, with {present} partitions and not {partitions}: set "
+                f"systems.{stream.system}.streams.{stream.stream}.partitions={partitions}"
+            )
+        return False
+
+    def streams(self) -> list[SystemStream]:
+        return self._configured.streams()
 
 
 def to_number(offset: str, where: object = None) -> int:

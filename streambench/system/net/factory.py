@@ -8,12 +8,12 @@ from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
-from streambench.system.net.admin import NetAdmin
 from streambench.system.net.settings import TCP, UDP, Streams
 from streambench.system.net.tcp_consumer import TcpConsumer
 from streambench.system.net.tcp_producer import TcpProducer
 from streambench.system.net.udp_consumer import UdpConsumer
 from streambench.system.net.udp_producer import UdpProducer
+from streambench.system.numbered import UnstoredAdmin
 
 
 class TcpSystemFactory(SystemFactory):
@@ -56,8 +56,8 @@ class TcpSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpProducer:
         return TcpProducer(_tcp(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> NetAdmin:
-        return NetAdmin(_tcp(system, config))
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
+        return UnstoredAdmin(_tcp(system, config))
 
 
 class UdpSystemFactory(SystemFactory):
@@ -81,8 +81,8 @@ class UdpSystemFactory(SystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpProducer:
         return UdpProducer(_udp(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> NetAdmin:
-        return NetAdmin(_udp(system, config))
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
+        return UnstoredAdmin(_udp(system, config))
 
 
 def _tcp(system: str, config: Config) -> Streams:

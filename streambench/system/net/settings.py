@@ -156,6 +156,9 @@ class Streams:
             }
         )
 
+    def streams(self) -> list[SystemStream]:
+        return [SystemStream(self.system, name) for name in self.names()]
+
     def partitions(self, stream: SystemStream) -> int:
         """The partitions of a stream. Raises UnknownStreamError, and ConfigError where it has no such
         addresses."""

@@ -11,7 +11,7 @@ from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.webhook.admin import WebhookAdmin
+from streambench.system.numbered import UnstoredAdmin
 from streambench.system.webhook.post_settings import PostSettings
 from streambench.system.webhook.settings import SETTINGS, WebhookSettings
 
@@ -41,8 +41,8 @@ class WebhookSystemFactory(SystemFactory):
             from streambench.system.webhook.producer import WebhookProducer
         return WebhookProducer(PostSettings(system, config), metrics)
 
-    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> WebhookAdmin:
-        return WebhookAdmin(WebhookSettings(system, config))
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
+        return UnstoredAdmin(WebhookSettings(system, config))
 
 
 @contextmanager
