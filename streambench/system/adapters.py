@@ -1,4 +1,4 @@
-"""Bases for consumers and producers of one quick way each: they derive the plain ways from it."""
+"""Bases for consumers that read chunks, and for producers that have a sender for each stream."""
 
 from __future__ import annotations
 

@@ -170,8 +170,8 @@ class Outbox(Protocol):
         ...
 
 
-class _Way(NamedTuple):
-    """The way of messages to a stream, the same for all its writers: the calls of its producer, and the
+class _Route(NamedTuple):
+    """The route of messages to a stream, the same for all its writers: the calls of its producer, and the
     partitions of messages without a key."""
 
     send: Sender
@@ -180,7 +180,7 @@ class _Way(NamedTuple):
 
 
 class BaseOutbox:
-    """The common base of outboxes that write: producers, and per stream the way of a message to its
+    """The common base of outboxes that write: producers, and per stream the route of a message to its
     producer."""
 
     whole = False
@@ -206,7 +206,7 @@ class BaseOutbox:
         # Called with every message, so without a call in between.
         self.send = send if trace is None else traced_send(send, serdes, trace)
         self._partitions: dict[SystemStream, int] = {}
-        self._ways: dict[SystemStream, _Way] = {}
+        self._routes: dict[SystemStream, _Route] = {}
         self._sources: list[str] = []
         self._writers: dict[SystemStreamPartition, str] = {}
         self._changelogs: set[SystemStream] = set()
@@ -344,19 +344,19 @@ class BaseOutbox:
         if isinstance(envelope, OutgoingBatch):
             return self._writer_of_columns(task, envelope)
         stream = _checked(task, envelope)
-        way = self._ways.get(stream) or self._new_way(task, stream)
-        appends = way.appends if self._observation.of("output_sent") is None else None
+        route = self._routes.get(stream) or self._new_route(task, stream)
+        appends = route.appends if self._observation.of("output_sent") is None else None
         made = stream_writer(
-            stream, self._observed(stream, way.send), appends, self._partitions[stream],
-            *self._serdes.for_stream(stream), self._unserialisable, way.keyless,
+            stream, self._observed(stream, route.send), appends, self._partitions[stream],
+            *self._serdes.for_stream(stream), self._unserialisable, route.keyless,
         )  # fmt: skip
         if stream == self._dead_letters.stream:
             made = made._replace(put=self._dead_letters.only_dead_letters(made.put), quick=None)
         self._by_stream[stream] = made
         return made
 
-    def _new_way(self, task: str, stream: SystemStream) -> _Way:
-        """The way to a stream that is sent to for the first time, which is created if need be."""
+    def _new_route(self, task: str, stream: SystemStream) -> _Route:
+        """The route to a stream that is sent to for the first time, which is created if need be."""
         if stream in self._changelogs:
             raise ConfigError(
                 f"{task} sent to {stream}, which is a changelog of this job; send to another stream"
@@ -376,9 +376,9 @@ class BaseOutbox:
             partitions = admin.partition_count(target)
         self._partitions[stream] = partitions
         self._serdes.for_stream(stream)
-        way = _Way(self._sender(target), self._appends(target), rotation(partitions))
-        self._ways[stream] = way
-        return way
+        route = _Route(self._sender(target), self._appends(target), rotation(partitions))
+        self._routes[stream] = route
+        return route
 
     def _writer_of_columns(self, task: str, batch: OutgoingBatch) -> StreamWriter:
         stream = batch.stream
@@ -418,7 +418,7 @@ class BaseOutbox:
 
     def _observed_columns(self, stream: SystemStream) -> SendColumns:
         """The call that takes columns; one by one while there are observers, who get each message."""
-        send = self._ways[stream].send
+        send = self._routes[stream].send
         quick = skip_oversized(
             stream, self._sender_of_columns(self._systems.output(stream)), send, self._unserialisable
         )

@@ -19,13 +19,13 @@ class Connection:
     ``received``: how many messages have ended in it; ``safe``: how many of those are; ``acked``: the same as
     its sender knows. ``heard``: when it last sent anything, ``began``: since when it has been sending the
     message that is not complete (None: there is none); ``until``: it was refused, and is listened to until
-    then so that it can read why. ``granted``: it may hold much of an unfinished message. ``is_half``: its
+    then so that it can read why. ``has_slot``: it may hold much of an unfinished message. ``is_half``: its
     sender will send nothing more, and waits for what is still to be acknowledged.
     """
 
     __slots__ = (
         "began",
-        "granted",
+        "has_slot",
         "heard",
         "is_closed",
         "is_half",
@@ -47,7 +47,7 @@ class Connection:
         self.heard = now
         self.began: float | None = None
         self.until: float | None = None
-        self.granted = self.is_half = self.is_closed = False
+        self.has_slot = self.is_half = self.is_closed = False
         self.unsent = b""
 
     def acknowledge(self, *, anyway: bool = False) -> bool:

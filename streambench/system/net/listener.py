@@ -33,8 +33,8 @@ _BACKLOG = 4096
 _MOST_AT_ONCE = 128 << 10
 _LITTLE = 16 << 10  # no less than a record of TLS, so that none is left in between
 _ACCEPTED_AT_ONCE = 32
-_GOODBYE_S = 2.0
-_GOODBYE_BYTES = 1 << 20
+_CLOSING_S = 2.0
+_CLOSING_BYTES = 1 << 20
 _QUIET_S = 10.0
 
 
@@ -48,7 +48,7 @@ class Counters:
         self.read = counter("messages-read")
         self.accepted = counter("connections-accepted")
         self.lost = counter("connections-lost")
-        self.halves = counter("messages-cut-off")
+        self.cut_off = counter("messages-cut-off")
         self.refused = {
             kind: counter(f"connections-refused-{kind}")
             for kind in ("too-large", "malformed", "slow", "idle", "too-many", "exhausted")
@@ -89,19 +89,20 @@ class Listener:
         self._ready: deque[Connection | None] = deque()
         self._waiting: deque[tuple[Connection, list[Any]]] = deque()
         self._next = 0
-        self._receipts = Acks()
+        self._acks = Acks()
         self._arrived = self._safe = 0
         self._marks: deque[tuple[int, int]] = deque()
         """Of what is not acknowledged: offsets, and how many bytes had arrived when those before them were
         delivered."""
         self._buffer = memoryview(bytearray(_MOST_AT_ONCE))
-        self._grants = max(1, settings.unfinished_bytes // settings.max_message_bytes)
-        self._ungranted: dict[Connection, None] = {}
-        """Those that are not read until they may hold more."""
+        # A connection needs a slot to hold more than a little of an unfinished message.
+        self._free_slots = max(1, settings.unfinished_bytes // settings.max_message_bytes)
+        self._without_slot: dict[Connection, None] = {}
+        """Those that are not read until a slot is free."""
         self._answered_later: dict[Connection, None] = {}
         self._silent: dict[Connection, None] = {}
         """Those on which no message has come, the oldest first."""
-        self._said: dict[str, float] = {}
+        self._warned: dict[str, float] = {}
         times = [
             each / 4 for each in (settings.frame_timeout_ms / 1000, settings.idle_timeout_ms / 1000) if each
         ]
@@ -149,7 +150,7 @@ class Listener:
         with self._lock:
             now = time.monotonic()
             if now - self._seen > 2 * self.tick_s:
-                self._forgive(now)
+                self._extend_deadlines(now)
             self._seen = now
             if self._is_full():
                 return None
@@ -181,7 +182,7 @@ class Listener:
         with self._lock:
             while self._marks and self._marks[0][0] <= offset + 1:
                 self._safe = self._marks.popleft()[1]
-            for connection, safe in self._receipts.up_to(offset).items():
+            for connection, safe in self._acks.up_to(offset).items():
                 connection.safe = safe
                 if not connection.is_closed and connection.until is None:
                     self._answer(connection)
@@ -195,7 +196,7 @@ class Listener:
         self.is_held = bool(self._marks) and waits > self.settings.unacknowledged_bytes
         if self.is_held:
             self.at_head = False
-            self._say(
+            self._warn(
                 "full",
                 f"{waits} bytes wait to be acknowledged (unacknowledged.bytes); more is read when the job "
                 "has committed",
@@ -213,14 +214,14 @@ class Listener:
         found += messages
         self._next += len(messages)
         if self.settings.acknowledge:
-            self._receipts.add(connection, self._next, len(messages))
+            self._acks.add(connection, self._next, len(messages))
 
     def _serve(self, connection: Connection | None, now: float) -> None:
         if connection is None:
             self._accept(now)
-        elif not connection.is_closed and connection not in self._ungranted:
+        elif not connection.is_closed and connection not in self._without_slot:
             try:
-                much = connection.granted or self._grants > 0
+                much = connection.has_slot or self._free_slots > 0
                 size = connection.sock.recv_into(self._buffer, _MOST_AT_ONCE if much else _LITTLE)
             except NOT_NOW:
                 return
@@ -229,7 +230,7 @@ class Listener:
                 return
             if connection.until is not None:
                 connection.received += size
-                if not size or connection.received > _GOODBYE_BYTES:
+                if not size or connection.received > _CLOSING_BYTES:
                     self._close(connection)
             elif size:
                 self._receive(connection, size, now)
@@ -253,30 +254,30 @@ class Listener:
             connection.began = None
         elif connection.began is None or messages:
             connection.began = now
-        self._regrant(connection)
+        self._adjust_slot(connection)
 
-    def _regrant(self, connection: Connection) -> None:
-        """Let a connection hold much of a message, or have it wait until it may."""
+    def _adjust_slot(self, connection: Connection) -> None:
+        """Give a connection with a long unfinished message a slot, or do not read it until one is free."""
         needs_much = connection.splitter.unfinished > _LITTLE
-        if needs_much and not connection.granted:
-            if self._grants > 0:
-                self._grants -= 1
-                connection.granted = True
+        if needs_much and not connection.has_slot:
+            if self._free_slots > 0:
+                self._free_slots -= 1
+                connection.has_slot = True
             else:
                 self.selector.unregister(connection.sock)
-                self._ungranted[connection] = None
-        elif connection.granted and not needs_much:
-            self._return_grant(connection)
+                self._without_slot[connection] = None
+        elif connection.has_slot and not needs_much:
+            self._release_slot(connection)
 
-    def _return_grant(self, connection: Connection) -> None:
-        connection.granted = False
-        self._grants += 1
-        if self._ungranted:
-            waiting = next(iter(self._ungranted))
-            del self._ungranted[waiting]
+    def _release_slot(self, connection: Connection) -> None:
+        connection.has_slot = False
+        self._free_slots += 1
+        if self._without_slot:
+            waiting = next(iter(self._without_slot))
+            del self._without_slot[waiting]
             self.selector.register(waiting.sock, selectors.EVENT_READ, waiting)
-            self._grants -= 1
-            waiting.granted = True
+            self._free_slots -= 1
+            waiting.has_slot = True
             waiting.heard = waiting.began = time.monotonic()
 
     # How connections begin and end
@@ -293,7 +294,7 @@ class Listener:
                 if is_exhausted(error):
                     # Still readable, it would be tried without end; the next sweep tries again.
                     self.selector.unregister(self._socket)
-                    self._note(
+                    self._count_refusal(
                         "exhausted",
                         f"no connection can be accepted: {error.strerror}; raise the limit of open files "
                         "(ulimit -n)",
@@ -304,8 +305,8 @@ class Listener:
             named = str(Address(peer[0], peer[1]))
             is_full = len(self.connections) >= self.settings.max_connections or room <= 0
             room -= not is_full
-            if is_full and not self._make_way():
-                self._note(
+            if is_full and not self._close_silent():
+                self._count_refusal(
                     "too-many",
                     f"{named} is refused: {len(self.connections)} connections are open (max.connections)",
                 )
@@ -315,12 +316,12 @@ class Listener:
                 continue
             self._admit(sock, named, now)
 
-    def _make_way(self) -> bool:
+    def _close_silent(self) -> bool:
         """Close the oldest connection on which no message has come, so that a flood of silent ones does not
         keep others out."""
         for oldest in self._silent:
             count = len(self.connections)
-            self._note(
+            self._count_refusal(
                 "too-many",
                 f"{oldest.peer} has sent nothing, and makes way for another: {count} connections are open",
             )
@@ -377,7 +378,7 @@ class Listener:
 
     def _cut_off(self, connection: Connection) -> None:
         if connection.splitter.unfinished and connection.until is None:
-            self._counters.halves.count += 1
+            self._counters.cut_off.count += 1
             size = connection.splitter.unfinished
             log.info(
                 "%s: %s stopped in the middle of a message, of which %d bytes are discarded",
@@ -392,24 +393,24 @@ class Listener:
     ) -> None:
         """Say why nothing more is read of a connection; ``busy``: trying again may help."""
         number = f"message {connection.received + 1}: " if word == "error" else ""
-        self._note(kind, f"{connection.peer} is refused: {number}{why}")
+        self._count_refusal(kind, f"{connection.peer} is refused: {number}{why}")
         connection.close_gracefully(f"{word}: {number}{why}")
-        connection.until = now + _GOODBYE_S
+        connection.until = now + _CLOSING_S
         connection.received = 0
         connection.began = None
 
     def _close(self, connection: Connection) -> None:
         if connection.is_closed:
             return
-        if not connection.is_half and connection not in self._ungranted:
+        if not connection.is_half and connection not in self._without_slot:
             self.selector.unregister(connection.sock)
-        self._ungranted.pop(connection, None)
+        self._without_slot.pop(connection, None)
         self._answered_later.pop(connection, None)
         self._silent.pop(connection, None)
         self.connections.pop(connection, None)
         connection.close()
-        if connection.granted:
-            self._return_grant(connection)
+        if connection.has_slot:
+            self._release_slot(connection)
 
     def _answer(self, connection: Connection, *, anyway: bool = False) -> None:
         try:
@@ -441,7 +442,7 @@ class Listener:
         elif connection.is_half:
             if connection.is_lost():
                 self._close(connection)
-        elif connection in self._ungranted:
+        elif connection in self._without_slot:
             pass
         elif (
             connection.began is not None
@@ -455,20 +456,20 @@ class Listener:
                 f"it was not complete after {settings.frame_timeout_ms / 1000:g} seconds (frame.timeout.ms)",
                 now,
             )
-            self._regrant(connection)
+            self._adjust_slot(connection)
         elif (
             settings.idle_timeout_ms / 1000
             and silent > settings.idle_timeout_ms / 1000
-            and not self._owes(connection)
+            and not self._awaits_ack(connection)
         ):
             why = f"nothing came for {settings.idle_timeout_ms / 1000:g} seconds (idle.timeout.ms)"
             self._refuse(connection, "idle", why, now, word="busy")
 
-    def _owes(self, connection: Connection) -> bool:
+    def _awaits_ack(self, connection: Connection) -> bool:
         return self.settings.acknowledge and connection.safe < connection.received
 
-    def _forgive(self, now: float) -> None:
-        """Nothing was read for a while, because there was no room: that was not the senders' fault."""
+    def _extend_deadlines(self, now: float) -> None:
+        """Extend the deadlines of senders by the time in which nothing was read for want of room."""
         late = now - self._seen
         for connection in self.connections:
             connection.heard += late
@@ -478,14 +479,14 @@ class Listener:
                 connection.until += late
         self._swept = now
 
-    def _note(self, kind: str, text: str) -> None:
-        """Count a refusal, and say so in the log."""
+    def _count_refusal(self, kind: str, text: str) -> None:
+        """Count and log a refusal."""
         self._counters.refused[kind].count += 1
-        self._say(kind, text)
+        self._warn(kind, text)
 
-    def _say(self, kind: str, text: str) -> None:
-        """Warn, unless the same was said just now."""
+    def _warn(self, kind: str, text: str) -> None:
+        """Warn, unless the same was logged just now."""
         now = time.monotonic()
-        if now - self._said.get(kind, -_QUIET_S) >= _QUIET_S:
-            self._said[kind] = now
+        if now - self._warned.get(kind, -_QUIET_S) >= _QUIET_S:
+            self._warned[kind] = now
             log.warning("%s: %s", self.ssp, text)

@@ -49,68 +49,68 @@ class TcpProducer(SenderProducer):
         self._streams = streams
         self._reconnects = metrics.counter(f"{streams.system}-reconnects", "tcp")
         self._sent_again = metrics.counter(f"{streams.system}-messages-sent-again", "tcp")
-        self._lines: dict[SystemStream, list[TcpConnection]] = {}
+        self._connections: dict[SystemStream, list[TcpConnection]] = {}
 
     def stop(self) -> None:
-        for lines in self._lines.values():
-            for line in lines:
-                line.disconnect()
-        self._lines.clear()
+        for connection in self._all():
+            connection.disconnect()
+        self._connections.clear()
 
     def sender(self, stream: SystemStream) -> Sender:
-        lines = self._of(stream)
-        frame = lines[0].framing.frame
+        connections = self._connections_of(stream)
+        frame = connections[0].framing.frame
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
             try:
-                line = lines[partition]
+                connection = connections[partition]
             except IndexError:
-                raise no_partition(stream, partition, len(lines)) from None
-            if line.fields:
-                line.take_plain()
+                raise no_partition(stream, partition, len(connections)) from None
+            if connection.fields:
+                connection.take_plain()
             data = frame(envelope, key, message)
-            line.fresh.append(data)
-            line.fresh_bytes += len(data)
-            if line.fresh_bytes >= _AT_ONCE:
-                line.push()
+            connection.fresh.append(data)
+            connection.fresh_bytes += len(data)
+            if connection.fresh_bytes >= _AT_ONCE:
+                connection.push()
 
         return send
 
     def appends(self, stream: SystemStream) -> PartitionAppenders | None:
-        lines, config = self._of(stream), self._streams.config
-        may_fail = lines[0].settings.framing == "lines"
+        connections, config = self._connections_of(stream), self._streams.config
+        may_fail = connections[0].settings.framing == "lines"
         if may_fail and any(config.text(key) not in (None, "false") for key in _TOLERANT):
             return None  # which message has a newline in it has to be known at once
-        limits = [line.apply_limits for line in lines]
+        limits = [each.apply_limits for each in connections]
 
         def apply_limits() -> None:
             for each in limits:
                 each()
 
-        extends = [line.fields.extend for line in lines]
-        return PartitionAppenders(extends, lines[0].framing.largest, apply_limits)
+        extends = [each.fields.extend for each in connections]
+        return PartitionAppenders(extends, connections[0].framing.largest, apply_limits)
 
     def flush(self, source: str) -> None:
-        for lines in self._lines.values():
-            for line in lines:
-                line.push()
-        for lines in self._lines.values():
-            for line in lines:
-                line.finish()
+        for connection in self._all():
+            connection.push()
+        for connection in self._all():
+            connection.finish()
 
-    def _of(self, stream: SystemStream) -> list[TcpConnection]:
-        if stream not in self._lines:
+    def _all(self) -> list[TcpConnection]:
+        return [each for connections in self._connections.values() for each in connections]
+
+    def _connections_of(self, stream: SystemStream) -> list[TcpConnection]:
+        if stream not in self._connections:
             key, addresses = self._streams.connecting(stream)
             settings = tcp_settings(self._streams.config, stream)
             tls = self._tls(stream, settings)
             framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
-            self._lines[stream] = [
+            self._connections[stream] = [
                 TcpConnection(f"{stream}.{number}", address, key, settings, framing, tls, self)
                 for number, address in enumerate(addresses)
             ]
-        return self._lines[stream]
+        return self._connections[stream]
 
     def _tls(self, stream: SystemStream, settings: TcpSettings) -> ssl.SSLContext | None:
         if settings.tls_ca is None:
@@ -124,17 +124,17 @@ class TcpProducer(SenderProducer):
             ) from error
 
     def reconnected(self, sent_again: int) -> None:
-        """A connection has been made again, and so many messages are sent once more."""
+        """Count a new connection, over which so many messages are sent again."""
         self._reconnects.count += 1
         self._sent_again.count += sent_again
 
 
 class _Refused(StreamSystemError):
-    """The receiver does not want what it was sent, and never will."""
+    """The receiver refuses what it was sent, for good."""
 
 
 class TcpConnection:
-    """The way to one partition.
+    """The connection to the receiver of one partition.
 
     ``fields`` (key, message, None, and so on) and ``fresh`` (frames) are what was added since the last
     ``push``. ``_frames`` holds what is not acknowledged (or, without acknowledgements, not written), in
@@ -174,8 +174,8 @@ class TcpConnection:
         self._pause_s = _SHORTEST_PAUSE_S / 2
         self._not_before = 0.0
         self._failure: StreambenchError | None = None
-        self._news = 0.0
-        """When something was last acknowledged (or written), or began to wait for it."""
+        self._last_progress = 0.0
+        """The time of the last acknowledgement (or write), or since when one is awaited."""
 
     def apply_limits(self) -> None:
         """Write the kept messages once there are enough of them."""
@@ -229,14 +229,14 @@ class TcpConnection:
             self.take_plain()
         if self.fresh:
             if not self._frames:
-                self._news = time.monotonic()
+                self._last_progress = time.monotonic()
             self._frames.extend(self.fresh)
             self._kept_bytes += self.fresh_bytes
             self.fresh, self.fresh_bytes = [], 0
 
     def _work_until(self, is_done: Any) -> None:
         while not is_done():
-            left = self._news + self.settings.acknowledge_timeout_ms / 1000 - time.monotonic()
+            left = self._last_progress + self.settings.acknowledge_timeout_ms / 1000 - time.monotonic()
             if left <= 0:
                 self._fail(self._not_acknowledged())
             self._exchange(left)
@@ -410,7 +410,7 @@ class TcpConnection:
             self._progress()
 
     def _progress(self) -> None:
-        self._news = time.monotonic()
+        self._last_progress = time.monotonic()
         self._pause_s = _SHORTEST_PAUSE_S / 2
 
     def _not_ours(self, said: bytes) -> _Refused:

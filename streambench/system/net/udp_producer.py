@@ -35,43 +35,43 @@ class UdpProducer(SenderProducer):
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         self._streams = streams
         self._unsent = metrics.counter(f"{streams.system}-messages-unsent", "udp")
-        self._ways: dict[SystemStream, list[DatagramSender]] = {}
+        self._senders: dict[SystemStream, list[DatagramSender]] = {}
 
     def stop(self) -> None:
-        for ways in self._ways.values():
-            for way in ways:
-                way.sock.close()
-        self._ways.clear()
+        for senders in self._senders.values():
+            for each in senders:
+                each.sock.close()
+        self._senders.clear()
 
     def sender(self, stream: SystemStream) -> Sender:
-        ways = self._of(stream)
+        senders = self._senders_of(stream)
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
-            if partition >= len(ways):
-                raise no_partition(stream, partition, len(ways))
-            ways[partition].add(message)
+            if partition >= len(senders):
+                raise no_partition(stream, partition, len(senders))
+            senders[partition].add(message)
 
         return send
 
     def flush(self, source: str) -> None:
-        for ways in self._ways.values():
-            for way in ways:
-                way.flush()
+        for senders in self._senders.values():
+            for each in senders:
+                each.flush()
 
-    def _of(self, stream: SystemStream) -> list[DatagramSender]:
-        if stream not in self._ways:
+    def _senders_of(self, stream: SystemStream) -> list[DatagramSender]:
+        if stream not in self._senders:
             key, addresses = self._streams.connecting(stream)
             settings = udp_settings(self._streams.config, stream)
-            ways = self._ways[stream] = []
+            senders = self._senders[stream] = []
             for number, address in enumerate(addresses):
-                ways.append(DatagramSender(f"{stream}.{number}", address, key, settings, self._unsent))
-        return self._ways[stream]
+                senders.append(DatagramSender(f"{stream}.{number}", address, key, settings, self._unsent))
+        return self._senders[stream]
 
 
 class DatagramSender:
-    """The way to one partition."""
+    """The socket that sends to one partition."""
 
     def __init__(self, name: str, address: Address, key: str, settings: UdpSettings, unsent: Any) -> None:
         self._name = name

@@ -149,8 +149,8 @@ class Acceptor:
         count = len(self._open)
         idle = (each for each in self._open if each.is_idle)
         unfinished = (each for each in self._open if each.is_unfinished)
-        for ways in (idle, unfinished):
-            oldest = next(ways, None)
+        for candidates in (idle, unfinished):
+            oldest = next(candidates, None)
             if oldest is not None:
                 task = self._open.pop(oldest)
                 if task is not None:

@@ -48,12 +48,12 @@ class InFlightRequest:
     """A request whose messages are not durable yet. Others with the same Idempotency-Key and body wait for
     the same."""
 
-    __slots__ = ("digest", "done", "post", "waiting")
+    __slots__ = ("digest", "done", "received", "waiting")
 
     def __init__(self, digest: bytes, done: asyncio.Future[None]) -> None:
         self.digest = digest
         self.done = done
-        self.post: ReceivedRequest | None = None
+        self.received: ReceivedRequest | None = None
         self.waiting = 0
 
 
@@ -66,8 +66,8 @@ class Endpoints:
         self.endpoints = endpoints
         self._inbox = inbox
         self._listening = listening
-        self._turns = {endpoint.stream: count() for endpoint in endpoints}
-        self._under_way: dict[_Name, InFlightRequest] = {}
+        self._keyless = {endpoint.stream: count() for endpoint in endpoints}
+        self._in_flight: dict[_Name, InFlightRequest] = {}
         self._durable: OrderedDict[_Name, tuple[bytes, int]] = OrderedDict()
         self._waiting: set[asyncio.Future[None]] = set()
         self._reading: set[asyncio.Timeout] = set()
@@ -147,16 +147,16 @@ class Endpoints:
                 if known[0] != digest:
                     raise _Refused(422, _WRONG_JOIN)
                 return known[1]
-            under_way = None if name is None else self._under_way.get(name)
-            if under_way is None:
-                under_way = self._accepted(endpoint, request, body, name, digest)
+            in_flight = None if name is None else self._in_flight.get(name)
+            if in_flight is None:
+                in_flight = self._accepted(endpoint, request, body, name, digest)
                 reserved = 0
-            elif under_way.digest != digest:
+            elif in_flight.digest != digest:
                 raise _Refused(422, _WRONG_JOIN)
         finally:
             if reserved:
                 self._inbox.release(reserved)
-        return await self._durably(under_way, name)
+        return await self._durably(in_flight, name)
 
     def _check_head(self, endpoint: Endpoint, request: Request) -> None:
         headers = request.headers
@@ -227,52 +227,52 @@ class Endpoints:
         parts: dict[SystemStreamPartition, list[Received]] = {}
         stream = endpoint.stream
         for each in messages:
-            partition = 0
-            if endpoint.partitions > 1:
-                turn = next(self._turns[stream]) % endpoint.partitions if each.key is None else 0
-                partition = turn if each.key is None else partition_for(each.key, endpoint.partitions)
+            if each.key is None:
+                partition = next(self._keyless[stream]) % endpoint.partitions
+            else:
+                partition = partition_for(each.key, endpoint.partitions)
             parts.setdefault(SystemStreamPartition(stream.system, stream.stream, partition), []).append(each)
         loop = asyncio.get_running_loop()
-        under_way = InFlightRequest(digest, loop.create_future())
+        in_flight = InFlightRequest(digest, loop.create_future())
 
         def durable() -> None:
             if name is not None:
-                self._under_way.pop(name, None)
+                self._in_flight.pop(name, None)
                 self._remember(name, digest, len(messages))
-            if not under_way.done.done():
-                under_way.done.set_result(None)
+            if not in_flight.done.done():
+                in_flight.done.set_result(None)
 
         def on_done() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
                 loop.call_soon_threadsafe(durable)
 
-        post = ReceivedRequest(
+        received = ReceivedRequest(
             len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done
         )
-        if not self._inbox.put(post, parts):
+        if not self._inbox.put(received, parts):
             raise _busy()
-        under_way.post = post
+        in_flight.received = received
         if name is not None:
-            self._under_way[name] = under_way
-        return under_way
+            self._in_flight[name] = in_flight
+        return in_flight
 
-    async def _durably(self, under_way: InFlightRequest, name: _Name | None) -> int:
+    async def _durably(self, in_flight: InFlightRequest, name: _Name | None) -> int:
         """Wait until messages are durable, as long as a request may."""
-        assert under_way.post is not None
-        done = under_way.done
-        under_way.waiting += 1
+        assert in_flight.received is not None
+        done = in_flight.done
+        in_flight.waiting += 1
         self._waiting.add(done)
         try:
             await asyncio.wait([done], timeout=self._listening.acknowledge_timeout_ms / 1000)
         finally:
-            under_way.waiting -= 1
-            if not under_way.waiting:
+            in_flight.waiting -= 1
+            if not in_flight.waiting:
                 self._waiting.discard(done)
         if done.done() and not done.cancelled():
-            return under_way.post.count
-        if not under_way.waiting and self._inbox.withdraw(under_way.post) and name is not None:
+            return in_flight.received.count
+        if not in_flight.waiting and self._inbox.withdraw(in_flight.received) and name is not None:
             # What was delivered stays under way: a sender who tries again joins it.
-            self._under_way.pop(name, None)
+            self._in_flight.pop(name, None)
         if self._stopping:
             raise _stopping()
         raise _Refused(503, "the messages are not durable yet: send them again", _RETRY_AFTER)

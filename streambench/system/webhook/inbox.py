@@ -57,19 +57,19 @@ class ReceivedRequest:
 
 
 class _Part:
-    """The messages of a post for one partition; those before ``taken`` have been delivered."""
+    """The messages of a request for one partition; those before ``taken`` have been delivered."""
 
-    __slots__ = ("messages", "post", "taken")
+    __slots__ = ("messages", "request", "taken")
 
-    def __init__(self, post: ReceivedRequest, messages: Sequence[Received]) -> None:
-        self.post = post
+    def __init__(self, request: ReceivedRequest, messages: Sequence[Received]) -> None:
+        self.request = request
         self.messages = messages
         self.taken = 0
 
 
 class _Partition:
-    """One partition: parts of posts that wait, then, with the offset of their last message, those that were
-    delivered."""
+    """One partition: parts of requests that wait, and, with the offset of their last message, those that
+    were delivered."""
 
     __slots__ = ("delivered", "is_at_head", "next", "waiting")
 
@@ -81,7 +81,7 @@ class _Partition:
 
 
 class Inbox:
-    """The posts of one consumer, bounded: as long as a message is not acknowledged it counts, wherever it is.
+    """The requests of one consumer, bounded: a message counts until it is acknowledged.
 
     Offsets are given when messages are delivered, 0, 1, 2... in each partition. All methods may be called
     from any thread.
@@ -102,8 +102,8 @@ class Inbox:
         self._partitions = {ssp: _Partition() for ssp in ssps}
 
     def reserve(self, size: int) -> bool:
-        """True if there is room for so many bytes more; they then count until they are released, or the post
-        they belong to is durable."""
+        """Reserve so many bytes, until they are released or their request is durable; False where there is no
+        room."""
         with self._lock:
             if self.bytes + size > self._most_bytes:
                 return False
@@ -115,29 +115,31 @@ class Inbox:
         with self._lock:
             self.bytes -= size
 
-    def put(self, post: ReceivedRequest, parts: Mapping[SystemStreamPartition, Sequence[Received]]) -> bool:
-        """Take all messages of a post, whose bytes are reserved; or none, where there is no room."""
+    def put(
+        self, request: ReceivedRequest, parts: Mapping[SystemStreamPartition, Sequence[Received]]
+    ) -> bool:
+        """Take all messages of a request, whose bytes are reserved; or none, where there is no room."""
         with self._lock:
-            if self.messages + post.count > self.most_messages:
+            if self.messages + request.count > self.most_messages:
                 return False
-            self.messages += post.count
-            post.open = len(parts)
+            self.messages += request.count
+            request.open = len(parts)
             for ssp, messages in parts.items():
-                partition, part = self._partitions[ssp], _Part(post, messages)
+                partition, part = self._partitions[ssp], _Part(request, messages)
                 partition.waiting.append(part)
-                post.parts.append((partition, part))
+                request.parts.append((partition, part))
             self._news.notify_all()
             return True
 
-    def withdraw(self, post: ReceivedRequest) -> bool:
-        """Take back a post that no sender waits for any more; False where some of it has been delivered
+    def withdraw(self, request: ReceivedRequest) -> bool:
+        """Take back a request that no sender waits for any more; False where some of it has been delivered
         already (all of it then is)."""
         with self._lock:
-            if post.delivered or post.withdrawn:
-                return post.withdrawn
-            post.withdrawn = True
-            self._count_off(post)
-            for partition, part in post.parts:
+            if request.delivered or request.withdrawn:
+                return request.withdrawn
+            request.withdrawn = True
+            self._count_off(request)
+            for partition, part in request.parts:
                 partition.waiting.remove(part)
             return True
 
@@ -175,13 +177,13 @@ class Inbox:
                 partition = self._partitions.get(ssp)
                 last = int(offset)
                 while partition is not None and partition.delivered and partition.delivered[0][0] <= last:
-                    _, post = partition.delivered.popleft()
-                    post.open -= 1
-                    if not post.open:
-                        self._count_off(post)
-                        done.append(post)
-        for post in done:
-            post.on_done()
+                    _, request = partition.delivered.popleft()
+                    request.open -= 1
+                    if not request.open:
+                        self._count_off(request)
+                        done.append(request)
+        for request in done:
+            request.on_done()
 
     def fail(self, error: BaseException) -> None:
         """Nothing will come any more; ``take`` raises."""
@@ -189,9 +191,9 @@ class Inbox:
             self._failure = error
             self._news.notify_all()
 
-    def _count_off(self, post: ReceivedRequest) -> None:
-        self.messages -= post.count
-        self.bytes -= post.size
+    def _count_off(self, request: ReceivedRequest) -> None:
+        self.messages -= request.count
+        self.bytes -= request.size
 
 
 def _take(
@@ -199,13 +201,13 @@ def _take(
 ) -> None:
     while partition.waiting and at_most:
         part = partition.waiting[0]
-        post = part.post
-        post.delivered = True
+        request = part.request
+        request.delivered = True
         messages = part.messages[part.taken : part.taken + at_most]
         for each in messages:
             found.append(
                 IncomingMessageEnvelope(
-                    ssp, str(partition.next), each.key, each.message, post.timestamp, post.headers
+                    ssp, str(partition.next), each.key, each.message, request.timestamp, request.headers
                 )
             )
             partition.next += 1
@@ -213,4 +215,4 @@ def _take(
         part.taken += len(messages)
         if part.taken == len(part.messages):
             partition.waiting.popleft()
-            partition.delivered.append((partition.next - 1, post))
+            partition.delivered.append((partition.next - 1, request))

@@ -55,16 +55,16 @@ class WebhookProducer(SystemProducer):
         self._targets: dict[SystemStream, Target] = {}
         self._queues: dict[SystemStream, int] = {}
         settings.check_urls(_is_url)
-        self._poster = HttpSender(self._posting, self._certificates())
+        self._sender = HttpSender(self._posting, self._certificates())
         system = settings.system
-        metrics.gauge(f"{system}-posts", "webhook", lambda: self._poster.posts)
-        metrics.gauge(f"{system}-posts-repeated", "webhook", lambda: self._poster.repeated)
+        metrics.gauge(f"{system}-posts", "webhook", lambda: self._sender.posts)
+        metrics.gauge(f"{system}-posts-repeated", "webhook", lambda: self._sender.repeated)
 
     def start(self) -> None:
-        self._poster.start()
+        self._sender.start()
 
     def stop(self) -> None:
-        self._poster.stop()
+        self._sender.stop()
 
     def register(self, source: str) -> None:
         pass
@@ -94,10 +94,10 @@ class WebhookProducer(SystemProducer):
             params = f"{quote(target.key_query, safe='')}={quote(key, safe='')}"
             if len(params) > _LONGEST_QUERY:
                 raise SerdeError(f"{stream}: a key of {len(key)} bytes is too long for a URL")
-        self._poster.put(Message(target, message, headers, params), self._queue(stream, key))
+        self._sender.put(Message(target, message, headers, params), self._queue(stream, key))
 
     def flush(self, source: str) -> None:
-        self._poster.flush()
+        self._sender.flush()
 
     def _queue(self, stream: SystemStream, key: bytes | None) -> int:
         queues = self._posting.post_concurrency

@@ -178,9 +178,9 @@ class _Server(uvicorn.Server):
         self.acceptor: Acceptor
 
     async def main_loop(self) -> None:
-        ways = {asyncio.ensure_future(super().main_loop()), asyncio.ensure_future(self.ending.wait())}
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for each in ways:
+        tasks = {asyncio.ensure_future(super().main_loop()), asyncio.ensure_future(self.ending.wait())}
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for each in tasks:
             each.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

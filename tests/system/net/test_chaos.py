@@ -102,9 +102,9 @@ def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: i
             if delivered and chance.random() < 0.1:
                 acknowledged = chance.randint(max(0, acknowledged), delivered - 1)
                 receiver.acknowledge(acknowledged)
-            granted = sum(each.granted for each in listener.connections)
-            assert listener._grants + granted == 2
-            quiet = sum(each.is_half for each in listener.connections) + len(listener._ungranted)
+            with_slot = sum(each.has_slot for each in listener.connections)
+            assert listener._free_slots + with_slot == 2
+            quiet = sum(each.is_half for each in listener.connections) + len(listener._without_slot)
             assert len(listener.selector.get_map()) == 1 + len(listener.connections) - quiet
             assert (
                 sum(each.splitter.unfinished for each in listener.connections)
@@ -124,5 +124,5 @@ def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: i
             assert int(number) == got.get(int(name), 0)
             got[int(name)] = int(number) + 1
             delivered += 1
-        assert listener._grants == 2 and len(listener.selector.get_map()) == 1
+        assert listener._free_slots == 2 and len(listener.selector.get_map()) == 1
     assert got and delivered == sum(got.values())

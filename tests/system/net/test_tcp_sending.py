@@ -65,7 +65,7 @@ def test_a_sender_keeps_no_more_than_it_may() -> None:
             nonlocal most
             for number in range(2_000):
                 send(producer, b"%01000d" % number)
-                (way,) = producer._lines[STREAM]  # type: ignore[attr-defined]
+                (way,) = producer._connections[STREAM]  # type: ignore[attr-defined]
                 most = max(most, way._kept_bytes + way.fresh_bytes)
             producer.flush(SOURCE)
 
