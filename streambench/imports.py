@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -40,13 +39,22 @@ def resolve(config: Config, key: str, *, group: str, builtin: Mapping[str, str] 
     name = config.required(key)
     path = (builtin or {}).get(name)
     if path is None:
-        path = next((point.value for point in entry_points(group=group) if point.name == name), name)
+        path = brought_by_packages(group).get(name, name)
     if path == name and "." not in name and ":" not in name:
-        choices = sorted({*(builtin or {}), *(point.name for point in entry_points(group=group))})
+        choices = sorted({*(builtin or {}), *brought_by_packages(group)})
         here = f"; the one defined here is __main__.{name}" if hasattr(sys.modules["__main__"], name) else ""
         there = f"; there are {', '.join(choices)}" if choices else ""
         raise config.error(key, f"there is no '{name}'{there}, or give package.module.Class{here}")
     return by_path(config, key, path)
+
+
+def brought_by_packages(group: str) -> dict[str, str]:
+    """The names of a group of entry points, each with the path to its object.
+
+    To ask the packages costs as much as most of a job's start."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=group)}
 
 
 def own_names(config: Config) -> dict[str, tuple[str, Any]]:

@@ -37,7 +37,7 @@ def entry_points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """What installed packages bring; a test adds to it."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(
-        load, "entry_points", lambda group: [point for point in points if point.group == group]
+        "importlib.metadata.entry_points", lambda group: [point for point in points if point.group == group]
     )
     return points
 

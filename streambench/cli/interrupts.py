@@ -19,7 +19,9 @@ def begin_imports() -> None:
 
 
 def end_imports() -> None:
-    """Note that the subcommand is imported: from now on Ctrl-C is an exception, as usual."""
+    """Note that the subcommand is imported: from now on Ctrl-C is an exception, as usual. What was imported
+    stays, and no search for garbage looks at it."""
+    gc.freeze()
     gc.enable()
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)

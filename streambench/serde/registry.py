@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from streambench import imports as load
@@ -62,12 +61,7 @@ def serde_named(config: Config, name: str, *, key: str) -> Serde:
     _check_settings(config, name, config.text(registered) or name)
     if config.text(registered) is not None:
         return _made(config, registered, name, load.resolve(config, registered, group=GROUP, builtin=BUILTIN))
-    # Packages are asked only for what is not builtin: that costs as much as all else in the start of a job.
-    paths = (
-        BUILTIN
-        if name in BUILTIN
-        else {point.name: point.value for point in entry_points(group=GROUP)} | BUILTIN
-    )
+    paths = BUILTIN if name in BUILTIN else load.brought_by_packages(GROUP) | BUILTIN
     if name not in paths:
         config.refuse_java(key, name)
         known = sorted(paths.keys() | set(config.names_below("serializers.registry.")))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from streambench import imports as load
 from streambench.chooser import (
     BatchingChooser,
     BootstrappingChooser,
@@ -173,7 +172,8 @@ def test_a_chooser_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) 
 
 def test_a_package_adds_a_chooser_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("newest-first", f"{NewestFirst.__module__}:NewestFirst", "streambench.choosers")
-    monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
+    found = {point.group: [point]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
     assert _users(_wire({"task.chooser.class": "newest-first"})) is NewestFirst
 
 

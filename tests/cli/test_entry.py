@@ -74,6 +74,12 @@ def test_a_thread_of_a_task_that_goes_on_is_named_and_ended_by_ctrl_c(project: P
     assert "caught up with its inputs; 4 messages" in out
 
 
+def test_no_packages_are_asked_for_entry_points_where_a_start_needs_none() -> None:
+    asked = "import sys, streambench, streambench.imports; print('importlib.metadata' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 IMPORTED = """
 import atexit, sys
 atexit.register(lambda: print(*sys.modules, file=sys.stderr))

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench import imports as load
 from streambench.checkpoint.api import Generation
 from streambench.config import Config
 from streambench.errors import ConfigError
@@ -320,7 +319,8 @@ def test_a_grouper_may_stand_in_a_file_beside_the_configuration(tmp_path: Path) 
 
 def test_a_package_adds_a_grouper_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("parity", "tests.planning.test_plan:ByParity", "streambench.groupers")
-    monkeypatch.setattr(load, "entry_points", lambda group: [point] if group == point.group else [])
+    found = {point.group: [point]}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
     assert set(tasks(planned({"job.systemstreampartition.grouper.factory": "parity"}, partitions(a=2)))) == {
         "even",
         "odd",
