@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import tests.left_out  # noqa: F401
 from streambench import redaction
 from streambench.config import Config
 from streambench.errors import StreambenchError

@@ -92,4 +92,5 @@ class Scheduling(LoadFileScheduling):
 
 def rank(item: pytest.Item) -> int:
     """Where a test comes: smaller is earlier."""
-    return next((number for number, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
+    nodeid = item.nodeid
+    return next((number for number, name in enumerate(FIRST) if nodeid.startswith(name)), len(FIRST))
