@@ -8,6 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 
 _SHORTEST = 4
+# Calls whose second argument stands in for the value of the first: ``os.environ.get("PASSWORD", "...")``.
+_LOOKUPS = frozenset({"get", "getenv", "pop", "setdefault"})
+# Words joined to a name, which a token of a parser or of a page may be: next_page.
+_WORDS = re.compile(r"[A-Za-z]+([_\-. ][A-Za-z]+)+")
+_WORD = re.compile(r"[A-Za-z_\-. ]*")
 _NAME = re.compile(
     r"(?:^|[_.\-])(?:password|passwd|passphrase|secret|token|api[_\-]?key|access[_\-]?key|secret[_\-]?key)$",
     re.IGNORECASE,
@@ -47,7 +52,7 @@ def _marked(text: str) -> Iterator[tuple[int, str]]:
 
 def _assigned(text: str) -> Iterator[tuple[int, str]]:
     """The lines of Python that give a text to the name of a secret: as a variable, an attribute, an argument
-    or a key of a dict."""
+    or its default, a key of a dict, or one of a pair."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -64,9 +69,10 @@ def _assigned(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _named(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names of a node, and the values that they are given."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            yield _name_of(target), node.value
+            yield from _unpacked(target, node.value)
     elif isinstance(node, ast.AnnAssign):
         yield _name_of(node.target), node.value
     elif isinstance(node, ast.keyword):
@@ -74,6 +80,34 @@ def _named(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
     elif isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             yield _name_of(key), value
+    elif isinstance(node, ast.arguments):
+        positional = [*node.posonlyargs, *node.args]
+        for each, default in zip(reversed(positional), reversed(node.defaults), strict=False):
+            yield each.arg, default
+        for each, given in zip(node.kwonlyargs, node.kw_defaults, strict=True):
+            yield each.arg, given
+    elif isinstance(node, ast.Call) and _name_of(node.func) in _LOOKUPS and len(node.args) == 2:
+        yield _name_of(node.args[0]), node.args[1]
+    elif isinstance(node, ast.Tuple) and len(node.elts) == 2 and not _is_plain(node.elts[1]):
+        yield _name_of(node.elts[0]), node.elts[1]
+
+
+def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    lists = ast.Tuple, ast.List
+    if isinstance(target, lists) and isinstance(value, lists):
+        for each, given in zip(target.elts, value.elts, strict=False):
+            yield from _unpacked(each, given)
+    else:
+        yield _name_of(target), value
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """True for text of letters alone: such a pair is more likely one of names."""
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and _WORD.fullmatch(node.value) is not None
+    )
 
 
 def _name_of(node: ast.expr | None) -> str:
@@ -85,6 +119,10 @@ def _name_of(node: ast.expr | None) -> str:
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """False for a reference, a gap to be filled in, and the name of a column or of a variable."""
-    is_gap = any(mark in text for mark in ("${", "{", "<", "***"))
-    return len(text) >= _SHORTEST and not is_gap and text.lower() not in name.lower()
+    """False for a reference, a gap to be filled in, the name of a column, of a variable or of a secret, and
+    a token that is a name."""
+    if len(text) < _SHORTEST or any(mark in text for mark in ("${", "{", "<", "***")):
+        return False
+    if name.lower().endswith("token") and _WORDS.fullmatch(text):
+        return False
+    return text.lower() not in name.lower() and not _NAME.fullmatch(text)
