@@ -7,14 +7,75 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.option_groups import with_options
 from streambench.cli.output import say, show_rows
 
 _COLUMNS = ("file", "bytes", "packed")
 _SHOWN = 3
 
 
+class FileOptions(Struct):
+    """The options of the files in the archive."""
+
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Also take files that are no Python: a name or a pattern, as often as needed.",
+            show_default=False,
+        ),
+    ] = None
+    allow_secrets: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE:LINE",
+            help="Pack a line though it looks like a secret, as often as needed.",
+            show_default=False,
+        ),
+    ] = None
+
+
+class DependencyOptions(Struct):
+    """The options of the archive of packages."""
+
+    with_dependencies: Annotated[
+        bool,
+        typer.Option(
+            "--with-dependencies",
+            help="Also write NAME-packages.zip: the packages of this environment that the job needs, for "
+            "executors whose Python lacks them.",
+        ),
+    ] = False
+    platform: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLATFORM",
+            help="With --with-dependencies: the cluster's, where it is another, as pip names it "
+            "(manylinux_2_28_x86_64), as often as needed.",
+            show_default="this machine's",
+        ),
+    ] = None
+    python_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="With --with-dependencies: the Python of the executors (3.12).",
+            show_default="that of here",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise BadParameter for options that do not go together."""
+        given = {"--platform": self.platform, "--python-version": self.python_version}
+        if not self.with_dependencies and (wrong := next((key for key in given if given[key]), None)):
+            raise typer.BadParameter("it is for --with-dependencies: give that, too", param_hint=wrong)
+
+
+@with_options("files", FileOptions)
+@with_options("dependencies", DependencyOptions)
 def package(
     job: JobArgument = None,
     config: JobOption = None,
@@ -37,25 +98,16 @@ def package(
             show_default="the directory of the job",
         ),
     ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Also take files that are no Python: a name or a pattern, as often as needed.",
-            show_default=False,
-        ),
-    ] = None,
+    files: FileOptions = FileOptions(),  # noqa: B008
     contents: Annotated[
         bool,
         typer.Option("--list", help="Only list what the archive would hold, and leave out; write nothing."),
     ] = False,
-    allow_secrets: Annotated[
-        bool,
-        typer.Option("--allow-secrets", help="Also pack files that hold what looks like a secret."),
-    ] = False,
+    dependencies: DependencyOptions = DependencyOptions(),  # noqa: B008
     json: JsonOption = False,
 ) -> None:
-    """Write a job as one archive that spark-submit takes: its code, its configuration, the packages it needs.
+    """Write a job as one archive that spark-submit takes: its code, its configuration, the names of the
+    packages it needs.
 
     Beside NAME.zip stands the program that deploys it, submit_NAME.py, and the line that submits both is
     printed. The archive takes the place of a properties file in other commands, too. The same job gives the
@@ -69,15 +121,18 @@ def package(
 
         streambench package job.properties --target yarn
 
+        streambench package job.properties --target standalone --with-dependencies
+
         streambench package job.properties --include "words/*.txt"
 
         streambench deploy job.zip --master "local[2]"
     """
+    dependencies.check()
     settings = read_job(job, config, resolves=False)
     packages = importlib.import_module("streambench.spark.package")
     lines = importlib.import_module("streambench.spark.submit_lines")
     target = lines.target_named(target)
-    found = packages.package(settings, directory, include or ())
+    found = packages.package(settings, directory, files.include or ())
     path = output or Path(f"{found.name}{packages.ENDING}")
     if contents:
         rows: list[dict[str, object]] = [
@@ -86,13 +141,19 @@ def package(
         rows += [{"file": name, "bytes": None, "packed": False} for name in found.left_out]
         show_rows(rows, _COLUMNS, as_json=json, empty="nothing", right=("bytes",))
         return
-    command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master)
-    archive, program = found.write(path, allow_secrets=allow_secrets)
+    packed = path.with_name(f"{path.stem}-packages.zip") if dependencies.with_dependencies else None
+    command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master, packed)
+    archive, program = found.write(path, allow_secrets=files.allow_secrets or ())
+    needs = found.files[packages.NEEDS].decode()
+    count = 0 if packed is None else _write_packages(needs, packed, dependencies)
     if json:
         row = {"archive": str(archive), "program": str(program), "command": command[-1]}
+        row |= {} if packed is None else {"packages": str(packed)}
         show_rows([row], tuple(row), as_json=True, empty="")
         return
     say(f"{archive}: {len(found.files)} files; {program} deploys it")
+    if packed is not None:
+        say(f"{packed}: {count} packages, {packed.stat().st_size >> 20} MiB")
     if found.left_out:
         say(f"left out: {_some(found.left_out)}; --include takes files that are no Python")
     for key, variable in sorted(found.secrets.items()):
@@ -101,6 +162,12 @@ def package(
         say(f"{module} is imported and not installed here: it is missing in requirements.txt")
     for line in command:
         say(line)
+
+
+def _write_packages(requirements: str, path: Path, options: DependencyOptions) -> int:
+    from streambench.spark.dependencies import write_dependencies
+
+    return write_dependencies(requirements, path, options.platform or (), options.python_version)
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ import io
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -95,17 +95,12 @@ class Package(Struct, frozen=True):
         """The name of the program that deploys it."""
         return f"submit_{_NAME.sub('_', self.name)}.py"
 
-    def write(self, path: Path, *, allow_secrets: bool = False) -> tuple[Path, Path]:
+    def write(self, path: Path, *, allow_secrets: Collection[str] = ()) -> tuple[Path, Path]:
         """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
-        is replaced in one step. Raises StreambenchError where another file is in their place, and where a
-        file of the job holds a secret, unless that is allowed."""
-        if self.clear and not allow_secrets:
-            more = f", and {len(self.clear) - _SHOWN} more" if len(self.clear) > _SHOWN else ""
-            raise StreambenchError(
-                f"{', '.join(self.clear[:_SHOWN])}{more}: the archive would hold what looks like a secret; "
-                "take it from an environment variable, or pack it as it is with --allow-secrets "
-                "(allow_secrets=True)"
-            )
+        is replaced in one step. ``allow_secrets``: places, as FILE:LINE, that are packed though they look
+        like secrets. Raises StreambenchError where another file is in their place, where a file of the job
+        holds a secret elsewhere, and where an allowed place holds none."""
+        self._check_secrets(allow_secrets)
         program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):
             raise StreambenchError(
@@ -122,6 +117,24 @@ class Package(Struct, frozen=True):
                 f"{error.filename or path} cannot be written: {error.strerror or error}"
             ) from None
         return path, program
+
+    def _check_secrets(self, allowed: Collection[str]) -> None:
+        by_place = {":".join(each.split(":", 2)[:2]): each for each in self.clear}
+        for place in allowed:
+            if place not in by_place:
+                raise StreambenchError(
+                    f"--allow-secrets {place}: nothing there looks like a secret; leave it out, or give the "
+                    "place that it has moved to, as FILE:LINE"
+                )
+        found = [each for place, each in by_place.items() if place not in allowed]
+        if found:
+            more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            first = next(place for place in by_place if place not in allowed)
+            raise StreambenchError(
+                f"{', '.join(found[:_SHOWN])}{more}: the archive would hold what looks like a secret; "
+                "take it from an environment variable, or pack it as it is with "
+                f"--allow-secrets {first} (allow_secrets=[\"{first}\"])"
+            )
 
 
 def package(config: Config, directory: Path | None = None, include: Sequence[str] = ()) -> Package:

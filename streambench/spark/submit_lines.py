@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from streambench.errors import ConfigError
+from streambench.spark.dependencies import FOLDER
 from streambench.spark.package import NEEDS, Package
 
 Target = Literal["local", "standalone", "yarn", "k8s"]
@@ -32,21 +33,35 @@ def target_named(text: str) -> Target:
 
 
 def submit_command(
-    package: Package, archive: Path, program: Path, target: Target, master: str | None = None
+    package: Package,
+    archive: Path,
+    program: Path,
+    target: Target,
+    master: str | None = None,
+    dependencies: Path | None = None,
 ) -> list[str]:
-    """The words of the command. Raises ConfigError where ``master`` is one of another kind of cluster."""
+    """The words of the command. ``dependencies``: the archive of the packages, where there is one. Raises
+    ConfigError where ``master`` is one of another kind of cluster."""
     if master is not None and not master.startswith(_BEGINNINGS[target]):
         raise ConfigError(f"'{master}' is no master of {target}: give one such as {_MASTERS[target]}")
     settings = {"spark.speculation": "false"}
     options: list[str] = []
     places = str(archive), str(program)
+    if dependencies is not None:
+        check_dependencies(target)
+        settings["spark.executorEnv.PYTHONPATH"] = FOLDER
+        options = ["--archives", f"{dependencies}#{FOLDER}"]
     if target == "yarn":
-        settings |= {
-            "spark.executor.instances": str(package.containers),
-            "spark.yarn.appMasterEnv.PYSPARK_PYTHON": _PYTHON,
-            "spark.executorEnv.PYSPARK_PYTHON": _PYTHON,
-        }
-        options = ["--deploy-mode", "cluster", "--archives", f"{_ENVIRONMENT}#environment"]
+        settings["spark.executor.instances"] = str(package.containers)
+        options += ["--deploy-mode", "cluster"]
+        if dependencies is not None:
+            settings["spark.yarn.appMasterEnv.PYTHONPATH"] = FOLDER
+        else:
+            settings |= {
+                "spark.yarn.appMasterEnv.PYSPARK_PYTHON": _PYTHON,
+                "spark.executorEnv.PYSPARK_PYTHON": _PYTHON,
+            }
+            options += ["--archives", f"{_ENVIRONMENT}#environment"]
     elif target == "k8s":
         settings |= {
             "spark.executor.instances": str(package.containers),
@@ -60,16 +75,29 @@ def submit_command(
     return [*first, *options, "--py-files", places[0], places[1]]
 
 
+def check_dependencies(target: Target) -> None:
+    """Raise ConfigError for a target whose executors cannot be given an archive of packages."""
+    if target == "k8s":
+        raise ConfigError("--with-dependencies: on k8s the packages are part of the image; leave it out")
+
+
 def submit_lines(
-    package: Package, archive: Path, program: Path, target: Target, master: str | None = None
+    package: Package,
+    archive: Path,
+    program: Path,
+    target: Target,
+    master: str | None = None,
+    dependencies: Path | None = None,
 ) -> list[str]:
     """The command as lines for a shell, with what has to be done before it as comments. Raises as
     ``submit_command``."""
-    lines = [f"# {each}" for each in _before(package, archive, program, target)]
-    return [*lines, shlex.join(submit_command(package, archive, program, target, master))]
+    lines = [f"# {each}" for each in _before(package, archive, program, target, dependencies)]
+    return [*lines, shlex.join(submit_command(package, archive, program, target, master, dependencies))]
 
 
-def _before(package: Package, archive: Path, program: Path, target: Target) -> list[str]:
+def _before(
+    package: Package, archive: Path, program: Path, target: Target, dependencies: Path | None
+) -> list[str]:
     lines = {
         "local": "Once: pip install -r requirements.txt, where spark-submit runs.",
         "standalone": "Once: pip install -r requirements.txt, here and on the workers, for PYSPARK_PYTHON.",
@@ -79,6 +107,10 @@ def _before(package: Package, archive: Path, program: Path, target: Target) -> l
         f"{archive.name} and {program.name} in {_IN_IMAGE}.",
     }
     found = [f"unzip -p {shlex.quote(str(archive))} {NEEDS} > requirements.txt", lines[target]]
+    if dependencies is not None:
+        driver = "The driver" if target == "yarn" else "spark-submit runs here; the driver"
+        has = "has them as the executors do" if target == "yarn" else "has the packages of this environment"
+        found = [f"Executors have the packages in {dependencies.name}. {driver} {has}."]
     if variables := sorted(set(package.secrets.values())):
         found.append(f"Driver and executors take secrets from the environment: {', '.join(variables)}")
     return found

@@ -71,5 +71,13 @@ def test_package_refuses_a_secret_in_code_unless_it_is_allowed(project: Project)
     assert refused.returncode == 1
     assert f"error: task.py:{line}: TOKEN in clear: the archive would hold" in refused.stderr
     assert not list(project.directory.glob("*.zip"))
-    project.ok("package", "job.properties", "--allow-secrets")
+    project.ok("package", "job.properties", "--allow-secrets", f"task.py:{line}")
     assert list(project.directory.glob("*.zip"))
+
+
+def test_package_refuses_packages_that_are_not_here_and_options_of_none(project: Project) -> None:
+    refused = project.run("package", "job.properties", "--platform", "manylinux2014_x86_64")
+    assert "it is for --with-dependencies" in refused.stderr
+    (project.directory / "requirements.txt").write_text("no-such-package\n")
+    refused = project.run("package", "job.properties", "--target", "standalone", "--with-dependencies")
+    assert "requirements.txt names no-such-package, which is not installed here" in refused.stderr

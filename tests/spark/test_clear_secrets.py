@@ -81,7 +81,13 @@ def test_a_package_with_a_secret_is_refused_unless_it_is_allowed(job: Job) -> No
         found.write(path)
     assert "hunter2" not in str(caught.value)
     assert not path.exists()
-    found.write(path, allow_secrets=True)
+    with pytest.raises(StreambenchError, match=r"^squares\.py:1: password .* --allow-secrets squares\.py:1 "):
+        found.write(path, allow_secrets=["requirements.txt:1"])
+    both = ["requirements.txt:1", "squares.py:1"]
+    with pytest.raises(StreambenchError, match=r"--allow-secrets squares\.py:2: nothing there looks like"):
+        found.write(path, allow_secrets=[*both, "squares.py:2"])
+    assert not path.exists()
+    found.write(path, allow_secrets=both)
     assert path.exists()
 
 
