@@ -11,10 +11,11 @@ former holder, should it still be alive, is fenced.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -86,6 +87,23 @@ class Inherited(Struct, frozen=True):
     known: Set[SystemStreamPartition]
 
 
+Work = Literal["deploy", "run"]
+
+
+class LeaseHolder(Struct, frozen=True):
+    """A process that holds a lease of a job, under a unique name, to deploy or to run it."""
+
+    name: str
+    work: Work
+    process: int
+    host: str
+    since_ms: int
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_ms / 1000))
+        return f"process {self.process} on {self.host} since {since}"
+
+
 Checkpoints = Callable[[Mapping[SystemStreamPartition, str]], Mapping[str, Checkpoint]]
 """Makes the checkpoints of a commit, by task, from the offsets behind the last messages that it appends to
 changelogs."""
@@ -101,12 +119,15 @@ class CheckpointManager(ABC):
     ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic
     step with checkpoints, by ``commit``. None: none, so that the guarantee is at-least-once.
 
+    ``lease_s``: the seconds for which the lease of a process outlives it.
+
     ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps
     lies there by default. ``deployments``: the stream for the history of deployments, where the checkpoints
     are in another kind of system that stores messages.
     """
 
     atomic: str | None = None
+    lease_s: float = 0.0
     directory: Path | None = None
     deployments: SystemStream | None = None
 
@@ -171,6 +192,16 @@ class CheckpointManager(ABC):
     def check(self) -> None:  # noqa: B027 - most learn of it when they write
         """Raise FencedError where it is known already that another process has taken over. Costs next to
         nothing."""
+
+    def take_lease(self, work: Work) -> str:
+        """Have other processes see, from now on until ``close``, that this one works for the job. Returns the
+        name of the lease; empty where there are none, as where claims are locks, which show the same."""
+        return ""
+
+    def lease_holders(self) -> list[LeaseHolder]:
+        """The processes that hold leases of the job, this one included, the first ones in front. One that was
+        killed is among them for up to ``lease_s`` seconds. Raises StreamSystemError."""
+        return []
 
     @abstractmethod
     def history(self) -> dict[str, list[Checkpoint]]:

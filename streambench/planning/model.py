@@ -58,8 +58,9 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
 
 class PlannedContainer(Struct, frozen=True):
     """The part of a planned job that one container runs. ``generation``: the one that was opened for the job;
-    None: the container opens its own."""
+    None: the container opens its own. ``is_leased``: another process holds the lease of the job."""
 
     model: JobModel
     number: int = 0
     generation: int | None = None
+    is_leased: bool = False

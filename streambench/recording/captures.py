@@ -21,7 +21,7 @@ SUFFIX = ".capture"
 _NUMBER = re.compile(r"(\d+)(-.*)?" + re.escape(SUFFIX))
 _MB = 1 << 20
 
-Write = Callable[[Path], None]
+Write = Callable[[Path], object]
 
 
 def is_captured(error: BaseException) -> bool:
@@ -70,11 +70,15 @@ def save_capture(directory: Path, container: int, write: Write) -> Path:
 
 def name_capture(error: BaseException, path: Path) -> None:
     """Name the capture in the text of an error."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}; captured: {replay_command(path)}", *error.args[1:])
+
+
+def replay_command(path: Path) -> str:
+    """The command that replays a capture."""
     with contextlib.suppress(ValueError):
         path = path.absolute().relative_to(Path.cwd())
-    if error.args and isinstance(error.args[0], str):
-        said = f"{error.args[0]}; captured: streambench replay {shlex.quote(str(path))}"
-        error.args = (said, *error.args[1:])
+    return f"streambench replay {shlex.quote(str(path))}"
 
 
 def _numbers(directory: Path) -> dict[int, list[Path]]:

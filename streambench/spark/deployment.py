@@ -60,6 +60,7 @@ from streambench.spark.running import (
     container_holders,
     remaining,
 )
+from streambench.spark.sent_captures import landed
 from streambench.spark.session import Lease, check_master, check_settings, require
 from streambench.spark.shared import SharedDirectory, tokens
 from streambench.spark.shared_session import SharedSession
@@ -114,8 +115,7 @@ def deploy(
     the calling thread. ``cancel``: set it, from another thread, to stop.
 
     ``if_running``: where the job is being deployed, or containers of it are at work, ``refuse`` with a
-    JobRunningError, or ``take-over``, which ends them at their last commit. Where a Kafka holds the
-    checkpoints, that is not known, and they are taken over.
+    JobRunningError, or ``take-over``, which ends them at their last commit.
 
     Running it again goes on from the checkpoints. A process that dies is started again by Spark and goes on
     from its container's last commit. Raises ConfigError, UnknownStreamError and MissingExtraError before
@@ -281,7 +281,9 @@ class Deployment:
         ):
             self._lock.acquire()
             output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
-            run = pack(self._shipment(planned, listener, shared, output))
+            # The containers of all other sessions die with this process.
+            leased_as = self._lock.leased_as if leased.context is None else ""
+            run = pack(replace(self._shipment(planned, listener, shared, output), leased_as=leased_as))
             # From here on, what still runs of older starts must stop.
             run.generation = open_generation(planned)
             begun = Run(
@@ -496,6 +498,8 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
         else:
             after = stands[number]
         failure = report.failure
+        if failure is not None and report.capture is not None:
+            failure = landed(planned.config, planned.model.name, failure, report.capture)
         # A first attempt counts everything itself. A later one counts from where the one before it committed.
         earlier = {}
         if report.attempt or number not in by_number:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
-from streambench.errors import UnknownStreamError
+from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -86,9 +86,10 @@ class FileHistory(History):
 class StreamHistory(History):
     """A history in a stream of one partition."""
 
-    def __init__(self, config: Config, stream: SystemStream) -> None:
+    def __init__(self, config: Config, stream: SystemStream, job: str) -> None:
         self._config = config
         self._stream = stream
+        self._job = job
 
     def __str__(self) -> str:
         return str(self._stream)
@@ -123,8 +124,11 @@ class StreamHistory(History):
             return [each.message for each in found if each.message is not None]
 
     def may_go_on(self) -> bool:
-        """Return True: a stream does not say whether a driver lives."""
-        return True
+        with closing(checkpoint_manager(self._config, self._job)) as manager:
+            try:
+                return not manager.lease_s or any(each.work == "deploy" for each in manager.lease_holders())
+            except StreamSystemError:
+                return True  # it is not known
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         with closing(Systems(self._config)) as systems:
@@ -139,11 +143,11 @@ class StreamHistory(History):
 def history_of(config: Config, job: str) -> History | None:
     """The history of a job; None where it has none."""
     with closing(checkpoint_manager(config, job)) as manager:
-        return history_beside(config, manager)
+        return history_beside(config, manager, job)
 
 
-def history_beside(config: Config, manager: CheckpointManager) -> History | None:
+def history_beside(config: Config, manager: CheckpointManager, job: str) -> History | None:
     """The history beside the checkpoints of a job; None where it has none."""
     if manager.directory is not None:
         return FileHistory(manager.directory)
-    return None if manager.deployments is None else StreamHistory(config, manager.deployments)
+    return None if manager.deployments is None else StreamHistory(config, manager.deployments, job)

@@ -145,7 +145,7 @@ def make_plan(
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        history = history_beside(config, manager)
+        history = history_beside(config, manager, name)
         return DeployPlan(config, task, model, starts, ends, working, history, begins, last_ends)
 
 

@@ -1,24 +1,31 @@
 """Other starts of the same job: a deployment would end them at their last commit, and asks first.
 
-A deployment holds a lock beside the job's checkpoints, between its rounds, too; containers hold their claims.
-Both are known only where the checkpoints lie in a directory. A Kafka does not say who is at work.
+Where the checkpoints lie in a directory, a deployment holds a lock beside them, between its rounds, too, and
+containers hold their claims. Where they are in a Kafka, the process that deploys or runs the job holds a
+lease.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
+from streambench.checkpoint.api import CheckpointManager, LeaseHolder
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
-from streambench.errors import ConfigError, StreambenchError
+from streambench.errors import ConfigError, StreambenchError, StreamSystemError
 from streambench.locks import Held, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
+
+log = logging.getLogger(__name__)
 
 IfRunning = Literal["refuse", "take-over"]
 
@@ -27,6 +34,10 @@ _FILE = "deployment.lock"
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.1
 _GONE_S = 2.0
+# A lease that the broker has ended, of a process that lives, is there again after a moment.
+_ABSENT_S = 5.0
+_LOOK_S = 2.0
+_SEEN_WITHIN_S = 10.0
 
 
 class JobRunningError(StreambenchError):
@@ -40,13 +51,17 @@ def check_if_running(if_running: str) -> None:
 
 
 class DeploymentLock:
-    """The lock of the deployments of one job, and the check that no container of it is at work."""
+    """The lock, or the lease, of the deployments of one job, and the check that no container of it is at
+    work. ``leased_as``: the name of the lease; empty where it has none."""
 
     def __init__(self, config: Config, job: str, if_running: IfRunning) -> None:
         self._config = config
         self._job = job
         self._takes_over = if_running == "take-over"
         self._held: Held | None = None
+        self._leases: CheckpointManager | None = None
+        self._lease_s = 0.0
+        self.leased_as = ""
 
     def check(self) -> None:
         """Raise JobRunningError where another deployment or a container is at work, unless it is to be taken
@@ -56,6 +71,7 @@ class DeploymentLock:
         path = self._path()
         if path is not None and self._held is None and is_locked(path):
             raise self._error(f"is being deployed by {_holder(path)}")
+        self._refuse_others()
         if holders := remaining(lambda: container_holders(self._config, self._job), _PATIENCE_S):
             number, process = min(holders.items())
             more = f", and {len(holders) - 1} more" if len(holders) > 1 else ""
@@ -64,7 +80,10 @@ class DeploymentLock:
     def acquire(self) -> None:
         """Hold the lock from now on. Raises JobRunningError as ``check``."""
         path = self._path()
-        if path is None or self._held is not None:
+        if path is None:
+            self._take_lease()
+            return
+        if self._held is not None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -98,24 +117,71 @@ class DeploymentLock:
         if self._held is not None:
             self._held.release()
             self._held = None
+        leases, self._leases, self.leased_as = self._leases, None, ""
+        if leases is not None:
+            leases.close()
+
+    def _take_lease(self) -> None:
+        """Hold a lease that others see. Two that begin at the same moment both see the other, and end."""
+        if self._leases is not None:
+            return
+        self._leases = checkpoint_manager(self._config, self._job)
+        self.leased_as = self._leases.take_lease("deploy")
+        until = time.monotonic() + _SEEN_WITHIN_S
+        while self.leased_as and time.monotonic() < until:
+            if any(each.name == self.leased_as for each in self._lease_holders()):
+                break
+            time.sleep(_AGAIN_S)
+        if not self._takes_over:
+            self._refuse_others()
+
+    def _refuse_others(self) -> None:
+        others = [each for each in self._lease_holders() if each.name != self.leased_as]
+        if others:
+            doing = "is being deployed" if others[0].work == "deploy" else "is running: it is run"
+            raise self._error(f"{doing} by {others[0]}", self._lease_s)
+
+    def _lease_holders(self) -> list[LeaseHolder]:
+        """The holders of leases; none where that cannot be found out, which must not keep the job from being
+        deployed: a user without the right to see groups has it all the same."""
+        manager = self._leases or checkpoint_manager(self._config, self._job)
+        self._lease_s = manager.lease_s
+        try:
+            return manager.lease_holders()
+        except StreamSystemError as error:
+            log.warning("%s: it is not known if another process works for it: %s", self._job, error)
+            return []
+        finally:
+            if manager is not self._leases:
+                manager.close()
 
     def _path(self) -> Path | None:
         manager = checkpoint_manager(self._config, self._job)
         manager.close()
         return None if manager.directory is None else manager.directory / _FILE
 
-    def _error(self, what: str) -> JobRunningError:
+    def _error(self, what: str, lease_s: float = 0.0) -> JobRunningError:
+        killed = f"; if it was killed, its lease ends {lease_s:.0f} s after its death" if lease_s else ""
         return JobRunningError(
             f"{self._job} {what}: stop that first, or deploy with --if-running take-over (if_running="
-            '"take-over"), which ends it at its last commit'
+            f'"take-over"), which ends it at its last commit{killed}'
         )
 
 
-class DriverWatch:
+class DriverWatch(Protocol):
     """Looks if the process that deploys a container is gone. Spark Connect goes on with the job of a
-    client that was killed, to its end.
+    client that was killed, to its end."""
 
-    A file system that does not show the locks of other machines is no proof: the lock must have been seen."""
+    def is_gone(self) -> bool:
+        """True where it is known to be gone."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
+class LockWatch:
+    """Looks at the lock of the deployment. A file system that does not show the locks of other machines is no
+    proof: the lock must have been seen."""
 
     def __init__(self, lease: str) -> None:
         self._path = Path(lease)
@@ -130,6 +196,48 @@ class DriverWatch:
         now = time.monotonic()
         self._free_since = self._free_since or now
         return now - self._free_since >= _GONE_S
+
+    def close(self) -> None:
+        """Have nothing to close."""
+
+
+class LeaseWatch:
+    """Looks at the lease of the deployment, on a thread of its own: a broker may take long to answer.
+
+    Only answers count: a broker that is away is no proof, and the lease must have been seen."""
+
+    def __init__(self, config: Config, job: str, name: str) -> None:
+        self._manager = checkpoint_manager(config, job)
+        self._name = name
+        self._gone, self._ended = threading.Event(), threading.Event()
+        threading.Thread(target=self._look, name="lease-watch", daemon=True).start()
+
+    def is_gone(self) -> bool:
+        """True once the lease was seen, and has been absent for some seconds."""
+        return self._gone.is_set()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _look(self) -> None:
+        is_seen, absent_since = False, None
+        with closing(self._manager):
+            while not self._gone.is_set() and not self._ended.is_set():
+                is_there, now = self._is_there(), time.monotonic()
+                is_seen = is_seen or is_there is True
+                absent_since = (absent_since or now) if is_seen and is_there is False else None
+                if absent_since is not None and now - absent_since >= _ABSENT_S:
+                    self._gone.set()
+                self._ended.wait(_LOOK_S)
+
+    def _is_there(self) -> bool | None:
+        """True where the lease is there; None where that is not known."""
+        try:
+            return any(each.name == self._name for each in self._manager.lease_holders())
+        except StreambenchError as error:
+            log.debug("it is not known if the process that deploys the job lives: %s", error)
+            return None
 
 
 def is_being_deployed(directory: Path) -> bool:

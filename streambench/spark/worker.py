@@ -39,7 +39,8 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
 from streambench.spark.progress import Address, ProgressReporter
-from streambench.spark.running import DriverWatch, container_holders, remaining
+from streambench.spark.running import DriverWatch, LeaseWatch, LockWatch, container_holders, remaining
+from streambench.spark.sent_captures import SentCapture, capture_folder
 from streambench.spark.shared import SharedDirectory, check_shared
 from streambench.spark.task_output import kept_output
 from streambench.system.log.arrays import binaries
@@ -65,8 +66,9 @@ class Shipment(Struct):
     the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
     must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
     where the file is not (a notebook's cells are nowhere). ``lease``: the file that the deploying process has
-    locked as long as it lives. ``output``: where files for what containers print are; empty where
-    Spark keeps that."""
+    locked as long as it lives; ``leased_as``: the name of its lease in the system of the checkpoints. One
+    of the two is empty, or both, where the containers die with it anyhow. ``output``: where files for what
+    containers print are; empty where Spark keeps that."""
 
     config: Config
     task: Any
@@ -78,6 +80,7 @@ class Shipment(Struct):
     progress: Address | None
     lease: str = ""
     output: str = ""
+    leased_as: str = ""
 
 
 class Warned(Struct, frozen=True):
@@ -91,7 +94,8 @@ class Report(Struct):
     """Outcome of a container. ``starts``: where this attempt began, empty where it never came to its inputs.
     ``offsets``: before and after, where it ended well.
     ``messages_by_partition``: also where it failed, unless it never came to its inputs. ``warnings``: what it
-    logged. ``log``: the address or the path of the executor's own log."""
+    logged. ``log``: the address or the path of the executor's own log. ``capture``: that of the failure,
+    where it lies on the machine of the executor."""
 
     number: int
     attempt: int
@@ -107,6 +111,7 @@ class Report(Struct):
     warnings: tuple[Warned, ...] = ()
     windows_left: WindowsLeft = WindowsLeft()
     log: str = ""
+    capture: SentCapture | None = None
 
 
 class RunContainers:
@@ -144,7 +149,7 @@ class RunContainers:
                 )
             shipment = self._unpacked()
             with kept_output(shipment.output, number):
-                _run(shipment, self.generation, report)
+                _run(shipment, self.generation, report, len(self.numbers))
         except (KeyboardInterrupt, GeneratorExit):
             raise
         # sys.exit() in a task included: the process itself must go on, Spark reuses it.
@@ -195,13 +200,20 @@ class RunContainers:
         return shipment
 
 
-def _run(shipment: Shipment, generation: int, report: Report) -> None:
+def _run(shipment: Shipment, generation: int, report: Report, containers: int) -> None:
     check_shared(shipment.directories, report.host)
     for file, text in shipment.sources.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     load.install_main_names(shipment.names)
-    with local_files(shipment.config) as config:
-        _drive(shipment, config, generation, report)
+    job = shipment.model.name
+    with (
+        local_files(shipment.config) as config,
+        capture_folder(config, job, containers) as (config, captures),
+    ):
+        try:
+            _drive(shipment, config, generation, report)
+        finally:
+            report.capture = captures.taken()
 
 
 @contextmanager
@@ -230,7 +242,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     container = Container(
         config,
         shipment.task,
-        planned=PlannedContainer(shipment.model, report.number, generation),
+        planned=PlannedContainer(shipment.model, report.number, generation, is_leased=True),
         ends=shipment.ends,
     )
     reporter = ProgressReporter(shipment.progress, report.number, report.attempt)
@@ -240,7 +252,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
     if shipment.config.names("metrics.reporters"):
         show_on_stderr()
     reporter.report("running")
-    watch = DriverWatch(shipment.lease)
+    watch = _watch(shipment)
     is_orphan = False
     left, done = None, 0
 
@@ -280,6 +292,13 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
             "" if error is None else redacted(described(error)),
         )
         reporter.close()
+        watch.close()
+
+
+def _watch(shipment: Shipment) -> DriverWatch:
+    if shipment.leased_as:
+        return LeaseWatch(shipment.config, shipment.model.name, shipment.leased_as)
+    return LockWatch(shipment.lease)
 
 
 def executor_log() -> str:

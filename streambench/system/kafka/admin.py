@@ -28,6 +28,7 @@ _LOOK_AGAIN_S = 3.0
 # at the moment.
 _PASSING = (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError)
 _NO_ID = str(uuid.UUID(int=0))  # of brokers before 2.8
+_NO_GROUP = "GroupIdNotFoundError"
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -181,6 +182,19 @@ class KafkaAdmin(NumberedAdmin):
         """The topics that hold the checkpoints of jobs."""
         topics = self._asked("listing topics", lambda: self._admin().list_topics())
         return [each for each in topics if each.startswith(CHECKPOINTS)]
+
+    def members(self, group: str) -> list[dict[str, Any]]:
+        """The members of a consumer group, as ``describe_groups`` has them. Raises StreamSystemError."""
+
+        def ask() -> list[dict[str, Any]]:
+            found = self._admin().describe_groups([group])[group]
+            if found["error"] and _NO_GROUP not in found["error"]:
+                raise kafka_errors.KafkaError(found["error"])
+            members: list[dict[str, Any]] = found["members"]
+            return members
+
+        answer: list[dict[str, Any]] = self._asked(f"asking for the members of {group}", ask)
+        return answer
 
     def delete(self, stream: SystemStream) -> None:
         with self._asking(f"deleting {stream}"):

@@ -16,7 +16,7 @@ from kafka import errors as kafka_errors
 from msgspec import Struct
 
 from streambench.checkpoint import validation as rules
-from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation, LeaseHolder, Work
 from streambench.checkpoint.stored_checkpoints import encode_checkpoint
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
@@ -42,7 +42,8 @@ from streambench.system.kafka.clients import (
     slow_logged,
     unreachable,
 )
-from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
+from streambench.system.kafka.job_lease import SESSION_MS, JobLease, holder_of
+from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, LEASES, Settings
 from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.kafka.transactions import fence
 
@@ -84,6 +85,8 @@ class KafkaCheckpointManager(CheckpointManager):
     that: it keeps the last record of a key, even one that does not count.
     """
 
+    lease_s = SESSION_MS / 1000
+
     def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
         if keep < 1:
             raise ConfigError(
@@ -104,6 +107,7 @@ class KafkaCheckpointManager(CheckpointManager):
         self._state = CheckpointTopicState(job, keep)
         self._next = self._begun = self._known = 0
         self._claim: Claim | None = None
+        self._lease: JobLease | None = None
         self._checked = 0.0
         self._number = 0
         self._atomic = False
@@ -199,15 +203,27 @@ class KafkaCheckpointManager(CheckpointManager):
     def _check_holds(self, claim: Claim) -> None:
         self._state.check(claim.generation, claim.container, claim.holder)
 
+    def take_lease(self, work: Work) -> str:
+        if self._lease is None:
+            group = topic_of(self._job, LEASES)
+            self._lease = JobLease(self._settings, group, self._stream.stream, work)
+        return self._lease.name
+
+    def lease_holders(self) -> list[LeaseHolder]:
+        members = self._admin.members(topic_of(self._job, LEASES))
+        found = [holder for each in members if (holder := holder_of(each["client_id"])) is not None]
+        return sorted(found, key=lambda each: each.since_ms)
+
     def close(self) -> None:
         self._claim = None
-        consumer, producer = self._consumer, self._producer
-        self._consumer = self._producer = None
+        consumer, producer, lease = self._consumer, self._producer, self._lease
+        self._consumer = self._producer = self._lease = None
         self._state, self._next, self._exists = CheckpointTopicState(self._job, self._keep), 0, False
         do_all(
             [
                 lambda: consumer is not None and consumer.close(autocommit=False, timeout_ms=0),
                 lambda: producer is not None and producer.close(timeout=5),
+                lambda: None if lease is None else lease.release(),
                 self._admin.close,
             ]
         )

@@ -26,6 +26,8 @@ CHECKPOINTS = "__streambench_checkpoints_"
 """The beginning of the names of topics with the checkpoints of jobs."""
 DEPLOYMENTS = "__streambench_deployments_"
 """The beginning of the names of topics with the history of a job's deployments."""
+LEASES = "__streambench_lease_"
+"""The beginning of the names of consumer groups, whose members work for a job."""
 
 _BOOTSTRAP_MS = 5_000
 _BACKOFF_MS = (

@@ -1,0 +1,122 @@
+"""The lease of a job whose checkpoints are in Kafka: a consumer group whose members work for the job.
+
+The broker ends the membership of a process that died, or that cannot be reached, after ``SESSION_MS``. A
+lease only says who is at work; who may commit is decided by the order of the checkpoint topic.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.admin import MemberToRemove
+from kafka.coordinator.assignors.abstract import ConsumerProtocolAssignment
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from streambench.checkpoint.api import LeaseHolder, Work
+from streambench.errors import StreambenchError
+from streambench.system.kafka.clients import new_admin, new_consumer
+from streambench.system.kafka.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SESSION_MS = 10_000
+_HEARTBEAT_MS = 2_000
+# A look at the group costs some milliseconds of CPU.
+_POLL_S, _JOINING_POLL_S = 1.0, 0.1
+_JOINING_S = 5.0
+_AGAIN_S = 1.0
+_LEFT_WITHIN_S = 0.5
+_REMOVED_WITHIN_S = 1.5
+_NAME = re.compile(r"streambench_(?P<work>deploy|run)_(?P<process>\d+)_(?P<since>\d+)_[0-9a-f]+_(?P<host>.*)")
+
+
+class _NoPartitions(RangePartitionAssignor):  # type: ignore[misc]
+    """Gives no partition to any member: the group is for its membership alone."""
+
+    name = "streambench-lease"
+
+    @classmethod
+    def assign(cls, cluster: Any, members: Any) -> dict[str, Any]:
+        return {each.member_id: ConsumerProtocolAssignment(cls.version, [], b"") for each in members}
+
+
+class JobLease:
+    """The membership of this process, from now on until ``release`` or its end."""
+
+    def __init__(self, settings: Settings, group: str, topic: str, work: Work) -> None:
+        host = re.sub(r"[^a-zA-Z0-9.-]", "-", socket.gethostname())
+        since_ms = time.time_ns() // 10**6
+        self.name = f"streambench_{work}_{os.getpid()}_{since_ms}_{uuid.uuid4().hex[:8]}_{host}"
+        self._settings, self._group, self._topic = settings, group, topic
+        self._make = partial(
+            new_consumer,
+            settings,
+            group_id=group,
+            client_id=self.name,
+            partition_assignment_strategy=(_NoPartitions(),),
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+            max_poll_interval_ms=10 * SESSION_MS,
+        )
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="kafka-lease", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Leave the group. Where the broker does not answer, its timeout ends the membership."""
+        self._ended.set()
+        self._thread.join(_LEFT_WITHIN_S)
+        if self._thread.is_alive():
+            # Brokers let the first member of a group wait for others, and its connection with it.
+            removal = threading.Thread(target=self._remove, name="kafka-lease-end", daemon=True)
+            removal.start()
+            removal.join(_REMOVED_WITHIN_S)
+
+    def _remove(self) -> None:
+        try:
+            with closing(new_admin(self._settings)) as admin:
+                members = admin.describe_groups([self._group])[self._group]["members"]
+                ours = [each["member_id"] for each in members if each["client_id"] == self.name]
+                admin.remove_group_members(self._group, [MemberToRemove(member_id=each) for each in ours])
+        except (kafka_errors.KafkaError, StreambenchError) as error:
+            log.debug("the lease of the job ends by its timeout: %s", error)
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._stay(self._make())
+            except kafka_errors.AuthorizationError as error:
+                log.debug("no lease of the job: %s", error)
+                return
+            except (kafka_errors.KafkaError, StreambenchError) as error:
+                log.debug("the lease of the job is tried again: %s", error)
+                self._ended.wait(_AGAIN_S)
+
+    def _stay(self, consumer: Any) -> None:
+        try:
+            consumer.subscribe([self._topic])
+            joined_by = time.monotonic() + _JOINING_S
+            while not self._ended.is_set():
+                consumer.poll(0)  # joins, and joins again; heartbeats come from a thread of the client
+                self._ended.wait(_JOINING_POLL_S if time.monotonic() < joined_by else _POLL_S)
+        finally:
+            consumer.close(autocommit=False, timeout_ms=1000 * _REMOVED_WITHIN_S)
+
+
+def holder_of(client_id: str) -> LeaseHolder | None:
+    """The holder of a lease, by the name with which it is a member; None for another kind of member."""
+    found = _NAME.fullmatch(client_id)
+    if found is None:
+        return None
+    work: Work = "deploy" if found["work"] == "deploy" else "run"
+    return LeaseHolder(client_id, work, int(found["process"]), found["host"], int(found["since"]))

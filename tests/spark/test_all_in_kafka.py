@@ -1,0 +1,202 @@
+"""Jobs with all in Kafka: the lease that a second deployment sees, and captures that come to the driver."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streambench import Config, debug
+from streambench.container.container import Container
+from streambench.job.failure import Failure
+from streambench.model import SystemStream
+from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.recording.captures import capture_directory, save_capture
+from streambench.spark import running, sent_captures
+from streambench.spark.deployment import deploy
+from streambench.spark.history import Run, note, runs
+from streambench.spark.history_records import history_of
+from streambench.spark.plan import make_plan, open_generation
+from streambench.spark.result import DeployTaskError
+from streambench.spark.running import DeploymentLock, JobRunningError
+from streambench.spark.sent_captures import capture_folder, landed
+from streambench.spark.worker import RunContainers, Shipment
+from streambench.system.systems import Systems
+from streambench.testing.brokers.kafka import KafkaNodes
+from tests.system.kafka.cluster import config as kafka_config
+from tests.system.kafka.cluster import new_stream, sent
+
+KILLED = """
+import sys, time
+from streambench import Config
+from streambench.spark.running import DeploymentLock
+from streambench.system.kafka import job_lease
+job_lease.SESSION_MS = 6_000  # the least that brokers allow
+lock = DeploymentLock(Config.from_text(sys.argv[1]), sys.argv[2], "refuse")
+lock.acquire()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+class Ignore:
+    def process(self, envelope, collector, coordinator):
+        pass
+
+
+@pytest.fixture
+def stream(kafka: KafkaNodes) -> Iterator[SystemStream]:
+    stream = new_stream()
+    with closing(Systems(kafka_config(kafka))) as systems:
+        systems.admin("k").create(stream, 1)
+        sent(systems, stream, [(0, None, b"%d" % number) for number in range(2_000)])
+    yield stream
+
+
+@pytest.fixture
+def config(kafka: KafkaNodes, stream: SystemStream) -> Config:
+    name = f"job-{uuid.uuid4().hex[:8]}"
+    values = {"job.name": name, "task.inputs": str(stream), "systems.k.samza.offset.default": "oldest"}
+    return kafka_config(kafka).with_values(values)
+
+
+@pytest.fixture
+def name(config: Config) -> str:
+    return f"{config['job.name']}-1"
+
+
+def test_a_job_in_kafka_that_is_being_deployed_is_not_deployed_again(config: Config, name: str) -> None:
+    first = DeploymentLock(config, name, "refuse")
+    first.acquire()
+    first.check()
+    with pytest.raises(JobRunningError, match=f"{name} is being deployed by process {os.getpid()} on"):
+        deploy(config, Ignore)
+    late = DeploymentLock(config, name, "refuse")
+    with pytest.raises(JobRunningError, match="is being deployed by process"):
+        late.acquire()
+    late.release()
+    over = DeploymentLock(config, name, "take-over")
+    over.check()
+    over.acquire()
+    over.release()
+    first.release()
+    DeploymentLock(config, name, "refuse").check()
+
+
+def test_a_job_in_kafka_that_runs_is_not_ended_unasked(config: Config, name: str) -> None:
+    container = Container(config, Ignore)
+    container.start()
+    with closing(checkpoint_manager(config, name)) as manager:
+        while not manager.lease_holders():
+            time.sleep(0.02)
+    with pytest.raises(JobRunningError, match=f"is running: it is run by process {os.getpid()} on"):
+        deploy(config, Ignore)
+    container.stop()
+    DeploymentLock(config, name, "refuse").check()
+
+
+def test_the_lease_of_a_killed_driver_ends_and_its_round_did_not(config: Config, name: str) -> None:
+    text = "".join(f"{key}={value}\n" for key, value in config.items())
+    driver = subprocess.Popen([sys.executable, "-c", KILLED, text, name], stdout=subprocess.PIPE, text=True)
+    try:
+        assert driver.stdout is not None and driver.stdout.readline() == "held\n"
+        note(history_of(config, name), Run(generation=1, began_ms=1, master="local[2]", outcome="running"))
+        assert [each.outcome for each in runs(config)] == ["running"]
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+    with pytest.raises(JobRunningError, match=f"process {driver.pid} on .*if it was killed, its lease ends"):
+        DeploymentLock(config, name, "refuse").check()
+    with closing(checkpoint_manager(config, name)) as manager:
+        while manager.lease_holders():
+            time.sleep(0.1)
+    DeploymentLock(config, name, "refuse").check()
+    assert [each.outcome for each in runs(config)] == ["did not end"]
+
+
+def test_a_container_sees_that_the_lease_of_its_client_has_ended(
+    config: Config, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_ABSENT_S", 0)
+    monkeypatch.setattr(running, "_LOOK_S", 0.05)
+    driver = DeploymentLock(config, name, "refuse")
+    driver.acquire()
+
+    class Orphaned:
+        def process(self, envelope, collector, coordinator):
+            if int(envelope.offset) == 100:
+                driver.release()
+            threading.Event().wait(0.005)
+
+    planned = make_plan(config, Orphaned)
+    container = RunContainers(b"")
+    container.generation = open_generation(planned)
+    shipment = Shipment(
+        planned.config, Orphaned, {}, planned.model, planned.ends, {}, {}, None, leased_as=driver.leased_as
+    )
+    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    report = container.run(0)
+    assert report.failure is not None
+    assert "the process that deployed the job has ended" in report.failure.text
+    assert 100 < report.messages < 2_000
+    with closing(checkpoint_manager(config, name)) as manager:
+        [checkpoint] = manager.read_last().values()
+    assert list(checkpoint.offsets.values()) == [str(report.messages - 1)]
+
+
+def test_the_capture_of_a_job_with_all_in_kafka_comes_to_the_driver(
+    spark: Any, config: Config, name: str, tmp_path: Path
+) -> None:
+    class Fails:
+        def process(self, envelope, collector, coordinator):
+            if envelope.message == b"7":
+                raise ValueError("seven")
+
+    text = "".join(f"{key}={value}\n" for key, value in config.items())
+    beside = Config.from_text(text, directory=tmp_path)
+    with pytest.raises(DeployTaskError, match="seven") as caught:
+        deploy(beside, Fails, spark)
+    captured = re.search(r"captured: streambench replay (\S+)", str(caught.value))
+    assert captured is not None, caught.value
+    assert Path(captured[1]).absolute() == tmp_path / "captures" / name / "1-c0.capture"
+    session = debug.open(captured[1], Fails)
+    assert session.message is not None and session.message.message == b"7"
+
+
+def test_a_capture_that_is_too_large_to_travel_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sent_captures, "_MOST_BYTES", 10)
+    config = Config.from_text("systems.m.samza.factory=memory", directory=tmp_path)
+    with capture_folder(config, "job-1", 2) as (inside, folder):
+        assert folder.taken() is None
+        directory = capture_directory(inside, "job-1", None)
+        assert directory is not None
+        written = save_capture(directory, 0, lambda path: path.write_bytes(b"12345"))
+        fits = folder.taken()
+        save_capture(directory, 0, lambda path: path.write_bytes(b"123456"))
+        too_large = folder.taken()
+    assert fits is not None and too_large is not None
+    failure = Failure(0, "ValueError", f"no; captured: {fits.command}", "")
+    here = landed(config, "job-1", failure, fits)
+    assert "captures/job-1/1-c0.capture" in here.text and str(written) not in here.text
+    assert (tmp_path / "captures" / "job-1" / "1-c0.capture").read_bytes() == b"12345"
+    failure = Failure(0, "ValueError", f"no; captured: {too_large.command}", "")
+    assert landed(config, "job-1", failure, too_large).text == "no"
+    assert "its capture is left out" in caplog.text
+    (tmp_path / "file").touch()
+    nowhere = config.with_values({"task.capture.path": str(tmp_path / "file")})
+    failure = Failure(0, "ValueError", f"no; captured: {fits.command}", "")
+    assert landed(nowhere, "job-1", failure, fits).text == "no"
+    assert "its capture is lost" in caplog.text
