@@ -3,6 +3,9 @@ table."""
 
 from __future__ import annotations
 
+import re
+from textwrap import wrap
+
 from streambench.cli.deploy_options import DeployOptions
 from streambench.debug.breakpoints import KINDS
 from streambench.debug.moment import NAMES
@@ -349,15 +352,32 @@ CONFIG = Parser(
 CONFIG.takes("name", metavar="NAME", completes="configs", help="the configuration's name")
 
 
+_GROUPS = {
+    "jobs": "create attach detach show stop job",
+    "move": "step run pause wait break watch",
+    "look": "state outputs changed",
+    "time": "back forward goto live diff adopt",
+    "code": "swap compare",
+    "failures": "crash record replay shrink",
+    "commits": "commit checkpoints rewind",
+    "streams": "streams send peek dataframe",
+    "elsewhere": "export deploy help",
+}
+"""The sub-commands by what they are for, in the order of the overview."""
+
+_END_OF_GIST = re.compile(r"[.:;](?: |$)")
+_WIDTH = 92
+"""Characters of a line: so many fit into a JupyterLab of 1,200 pixels."""
+
+
 def overview() -> str:
-    """All sub-commands with a line about each."""
-    lines = [f"  {name:<12}{parser.about}" for name, parser in PARSERS.items()]
+    """All sub-commands by what they are for, with the gist of each."""
+    lines = ["%stream COMMAND ..."]
+    for group, names in _GROUPS.items():
+        lines += ["", group]
+        for name in names.split():
+            gist = _END_OF_GIST.split(PARSERS[name].about)[0]
+            lines += wrap(f"{name:<12}{gist}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 14)
     return "\n".join(
-        [
-            "%stream COMMAND ...",
-            "",
-            *lines,
-            "",
-            "%stream alone lists the jobs; %stream help COMMAND describes one command.",
-        ]
+        [*lines, "", "%stream alone lists the jobs; %stream help COMMAND describes one command."]
     )

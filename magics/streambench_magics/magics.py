@@ -380,7 +380,7 @@ class StreamMagics(
 
 
 def _no_command(name: str) -> str:
-    words = [f"there is no %stream {name};", suggest(name, PARSERS), f"there is {', '.join(PARSERS)}"]
+    words = [f"there is no %stream {name};", suggest(name, PARSERS), "%stream help lists what there is"]
     return " ".join(filter(None, words))
 
 

@@ -327,7 +327,7 @@ def test_after_a_failure_outputs_and_changes_are_still_shown(ip_empty: Shell) ->
 
 
 def test_a_mistyped_sub_command_is_answered_with_the_nearest(ip: Shell) -> None:
-    assert "there is no %stream stepp; did you mean step? there is " in ip.fails("%stream stepp")
+    assert "there is no %stream stepp; did you mean step? %stream help" in ip.fails("%stream stepp")
     assert "did you mean" not in ip.fails("%stream help xyzzy")
 
 
