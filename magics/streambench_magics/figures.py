@@ -11,6 +11,11 @@ from streambench.model import SystemStream
 NAME = 46
 """Characters of a name where it stands in a sentence."""
 
+_NAME_ALONE = 34
+
+LONG = 24
+"""Characters of a name where several stand in a sentence."""
+
 
 def label(frame: PanelState, row: Row) -> str:
     """The name of a row; without the system where there is only one."""
@@ -30,7 +35,7 @@ def place_of(choice: Choice) -> str:
 def short_place(frame: PanelState, choice: Choice) -> str:
     """The message of a choice, without the system where there is only one."""
     name = f"{stream_name(frame, choice.ssp.system_stream)}.{choice.ssp.partition}"
-    return f"{middle_cut(name, NAME)} @ {choice.offset}"
+    return f"{middle_cut(name, _NAME_ALONE)} @ {choice.offset}"
 
 
 def offset(value: str | None) -> str:

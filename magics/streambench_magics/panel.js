@@ -13,12 +13,27 @@ function morph(from, to) {
     if (from.data !== to.data) from.data = to.data;
     return;
   }
-  // Size and title of a canvas are set here; setting its size would wipe it.
-  const own = from.nodeName === "CANVAS" ? ["width", "height", "title"] : ["aria-selected"];
+  if (from.matches(".sb-page") && keep(from, to)) return;
+  // The size of a canvas is set here; setting it would wipe it.
+  const own = from.nodeName === "CANVAS" ? ["width", "height"] : ["aria-selected"];
   for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !own.includes(name)) from.removeAttribute(name);
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   if (from.classList.contains("sb-age")) return;
   children(from, to);
+}
+
+// While the job moves, a page stays as it was when it last stood still, and says so: it does not go blank, and nothing in it acts.
+function keep(page, next) {
+  page.inert = "still" in next.dataset && !("still" in page.dataset);
+  if (!page.inert) return false;
+  if (!("kept" in page.dataset)) {
+    page.dataset.kept = "";
+    const note = document.createElement("div");
+    note.className = "sb-kept";
+    note.textContent = "as it was when it last stood still: pause it to see it now";
+    page.prepend(note);
+  }
+  return true;
 }
 
 function children(from, to) {
@@ -41,17 +56,23 @@ const drawings = {
     const lanes = Number(data.lanes);
     const foot = Math.round(4 * devicePixelRatio);
     const room = height - foot;
-    [...data.ticks].forEach((colour, at) => {
-      pen.fillStyle = colours.streams[colour];
+    [...data.ticks].forEach((tickLane, at) => {
+      const lane = parseInt(tickLane, 36);
+      pen.fillStyle = pen.strokeStyle = colours.streams[lane % colours.streams.length];
       const left = Math.round(at * tick);
       const wide = Math.round((at + 1) * tick) - left - gap;
+      const top = lanes > 1 ? Math.round((lane * room) / lanes) : 0;
+      const tall = lanes > 1 ? Math.round(((lane + 1) * room) / lanes) - top : room;
       if (lanes > 1) {
-        const top = Math.round((Number(colour) * room) / lanes);
-        pen.globalAlpha = 0.22;
+        pen.globalAlpha = 0.16;
         pen.fillRect(left, 0, wide, room);
         pen.globalAlpha = 1;
-        pen.fillRect(left, top, wide, Math.round(((Number(colour) + 1) * room) / lanes) - top);
-      } else pen.fillRect(left, 0, wide, room);
+      }
+      // The last one is hollow while it is not processed.
+      if ("held" in data && at === data.ticks.length - 1) {
+        pen.lineWidth = 1.5 * devicePixelRatio;
+        pen.strokeRect(left + pen.lineWidth / 2, top + pen.lineWidth / 2, Math.max(1, wide - pen.lineWidth), Math.max(1, tall - pen.lineWidth));
+      } else pen.fillRect(left, top, wide, tall);
     });
     pen.fillStyle = colours.text;
     for (const at of data.commits ? data.commits.split(",") : []) {
@@ -157,6 +178,12 @@ function render({ model, el }) {
   root.className = "sb-root";
   root.setAttribute("role", "region");
   root.setAttribute("aria-label", "live panel; space steps or pauses, the arrows step and go back");
+  // What Python draws, and next to it what only this page knows.
+  const drawn = document.createElement("div");
+  const tip = document.createElement("div");
+  tip.className = "sb-tip";
+  tip.hidden = true;
+  root.append(drawn, tip);
   el.append(root);
   const showTable = hideTable(model.get("panel"));
   let arrived = performance.now();
@@ -169,12 +196,18 @@ function render({ model, el }) {
   const view = Math.random().toString(36).slice(2); // one panel may be shown in several places
   let inSight = 0;
   let scrolled = 0;
+  let scrubbed; // the choice at which the strip is held
+  let held = false;
+  let asked; // the position that was asked for last,
+  let going; // and the same until a picture of it comes
+  let patience = 0;
 
   function draw() {
     due = 0;
     const template = document.createElement("template");
     template.innerHTML = model.get("html");
-    children(root, template.content);
+    children(drawn, template.content);
+    if (scrubbed !== undefined) mark(scrubbed);
     if (gone) grey();
     pick();
     label();
@@ -228,6 +261,7 @@ function render({ model, el }) {
 
   function frame() {
     arrived = performance.now();
+    if (going !== undefined) arrive();
     if (!due) due = requestAnimationFrame(draw);
   }
 
@@ -272,26 +306,62 @@ function render({ model, el }) {
     model.send({ do: control.dataset.do });
   }
 
+  // The choice under the pointer, in words.
   function hint(event) {
-    const canvas = event.target.closest("canvas[data-titles]");
-    if (!canvas) return;
-    const at = choiceAt(canvas, event);
-    canvas.title = at === undefined ? "" : canvas.dataset.titles.split("\n")[at];
+    const canvas = event.target.closest?.("canvas[data-titles]");
+    const at = canvas ? choiceAt(canvas, event) : undefined;
+    tip.hidden = at === undefined;
+    if (tip.hidden) return;
+    const [, number, said] = canvas.dataset.titles.split("\n")[at].match(/^([\d,]+): (.*)$/);
+    const name = document.createElement("b");
+    name.textContent = number;
+    const action = "goes" in canvas.dataset && scrubbed === undefined ? "\nclick or drag: go there" : "";
+    tip.replaceChildren(name, ` ${said}${action}`);
+    const [box, strip] = [root.getBoundingClientRect(), canvas.getBoundingClientRect()];
+    const left = event.clientX - box.left - tip.offsetWidth / 2;
+    tip.style.left = `${Math.max(4, Math.min(left, box.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${strip.bottom - box.top + 6}px`;
   }
 
-  // The strip is dragged: a line shows where, and the job goes there when it is let loose.
-  function drag(event) {
-    const canvas = event.target.closest("canvas[data-goes]");
-    if (!canvas || gone || (event.type !== "pointerup" && !(event.buttons & 1))) return;
-    const at = choiceAt(canvas, event);
-    if (at === undefined) return;
-    if (event.type === "pointerdown") canvas.setPointerCapture(event.pointerId);
-    if (event.type === "pointerup") {
-      model.send({ do: `goto ${Math.max(Number(canvas.dataset.goes), Number(canvas.dataset.first) + at)}` });
-      return;
-    }
+  function mark(at) {
+    const canvas = root.querySelector("canvas[data-goes]");
+    if (!canvas) return;
     canvas.dataset.at = at;
     paint(canvas);
+  }
+
+  // The job follows the pointer: one position is asked for at a time, the next one when its picture has come.
+  function go() {
+    const canvas = root.querySelector("canvas[data-goes]");
+    if (!canvas || scrubbed === undefined) return;
+    const { goes, first, latest } = canvas.dataset;
+    const position = Math.min(Math.max(Number(goes), Number(first) + scrubbed), Number(latest));
+    if (going !== undefined || position === asked) return;
+    going = asked = position;
+    patience = setTimeout(arrive, 2000);
+    model.send({ do: `goto ${position}` });
+  }
+
+  function arrive() {
+    clearTimeout(patience);
+    going = undefined;
+    go();
+    if (!held) scrubbed = undefined;
+  }
+
+  function scrub(event) {
+    const canvas = event.target.closest("canvas[data-goes]");
+    if (event.type === "pointerdown" && canvas && !gone && event.button === 0) {
+      held = true;
+      asked = undefined;
+      canvas.setPointerCapture(event.pointerId);
+    }
+    if (!held || !canvas) return;
+    const at = choiceAt(canvas, event);
+    if (at !== undefined) mark((scrubbed = at));
+    if (event.type === "pointerup" || event.type === "pointercancel") held = false;
+    go();
+    if (!held && going === undefined) scrubbed = undefined;
   }
 
   // Of many rows Python draws those in sight: it is told where that is.
@@ -354,7 +424,8 @@ function render({ model, el }) {
   root.addEventListener("mousemove", hint);
   root.addEventListener("input", search);
   root.addEventListener("scroll", scroll, true);
-  for (const each of ["pointerdown", "pointermove", "pointerup"]) root.addEventListener(each, drag);
+  root.addEventListener("mouseleave", () => (tip.hidden = true));
+  for (const each of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) root.addEventListener(each, scrub);
   const sizes = new ResizeObserver(look);
   sizes.observe(root);
   const clock = setInterval(() => (look(), age()), 500);

@@ -13,6 +13,7 @@ table stays.
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import time
@@ -39,7 +40,7 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _COMMANDS = frozenset(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))
 _WITH_VALUE = frozenset(
     [
-        *("open", "goto", "search", "until", "rewind"),
+        *("open", "goto", "search", "key", "until", "rewind"),
         *("break", "enable", "disable", "remove", "watch", "unwatch"),
     ]
 )
@@ -234,6 +235,8 @@ class Panel:
             self._step(int(value or 1))
         elif name == "search":
             self._viewer.standing.search = value
+        elif name == "key":
+            self._viewer.standing.pick(*json.loads(value))
         elif name == "open":
             self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(value)}
         elif name == "rewind":

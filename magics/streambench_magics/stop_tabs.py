@@ -70,7 +70,7 @@ def _breakpoint(each: Breakpoint) -> str:
 
 def _watch(each: Watched) -> str:
     kind = ' class="sb-won"' if each.changed else ""
-    changed = '<span class="sb-tag">changed</span>' if each.changed else ""
+    changed = '<span class="sb-tag sb-chosen">changed</span>' if each.changed else ""
     name = escape(each.name)
     remove = small_button(f"unwatch {each.name}", "remove", f"%stream watch --remove {each.name}")
     return (

@@ -28,6 +28,9 @@ ROOM = 160
 _LEAST_ROOM = 40
 """The first choices are drawn as wide as if there were so many."""
 
+_MOST_LANES = 12
+_LANES = "0123456789ab"
+
 
 def colour_number(frame: PanelState, stream: SystemStream, partition: int | None) -> int:
     """The colour of a stream; of a partition where there is one stream."""
@@ -40,28 +43,34 @@ def strip(frame: PanelState) -> str:
     """The last choices: one mark each, coloured, with a foot where a commit followed."""
     choices = frame.snapshot.choices[-ROOM:]
     numbers = {stream: number for number, stream in enumerate(frame.streams)}
+    lanes = len(frame.snapshot.partitions) if frame.one_stream else len(frame.streams)
+    if lanes > _MOST_LANES:
+        lanes = 1
     ticks, titles = [], []
     for choice in choices:
         of_stream = numbers.get(choice.ssp.system_stream, 0)
-        ticks.append(str((choice.ssp.partition if frame.one_stream else of_stream) % len(COLOURS)))
+        lane = choice.ssp.partition if frame.one_stream else of_stream
+        ticks.append(_LANES[lane % (len(COLOURS) if lanes == 1 else lanes)])
         key = "" if choice.key is None else f" key {message_text(choice.key, 60)}"
         rule = f", {choice.rule}" if choice.rule else ""
         mark = ", then a commit" if choice.number in frame.commits else ""
         titles.append(f"{choice.number:,}: {place_of(choice)}{key}{rule}{mark}".replace("\n", " "))
     first = choices[0].number if choices else 0
-    lanes = len(frame.snapshot.partitions) if frame.one_stream else len(frame.streams)
     counts = Counter(choice.ssp if frame.one_stream else choice.ssp.system_stream for choice in choices)
     spoken = ", ".join(f"{count} of {name}" for name, count in counts.most_common(_SPOKEN))
     commits = ",".join(str(number - first) for number in sorted(frame.commits) if number >= first)
     said, room = escape("\n".join(titles)), max(_LEAST_ROOM, len(choices))
     standing = frame.standing
     at = "" if standing is None or standing.is_live else f' data-at="{standing.position - first}"'
-    goes = "" if standing is None or standing.oldest is None else f' data-goes="{standing.oldest}"'
+    goes = ""
+    if standing is not None and standing.oldest is not None:
+        goes = f' data-goes="{standing.oldest}" data-latest="{standing.latest}"'
+    held = " data-held" if frame.is_pending else ""
     return (
         f'<canvas class="sb-strip" data-draw="strip" data-room="{room}" data-first="{first}" role="img" '
         f'aria-label="the last {len(choices)} choices: {escape(spoken or "none")}" '
-        f'data-lanes="{lanes if lanes <= len(COLOURS) else 1}" data-ticks="{"".join(ticks)}" '
-        f'data-commits="{commits}" data-titles="{said}"{at}{goes}></canvas>'
+        f'data-lanes="{lanes}" data-ticks="{"".join(ticks)}" '
+        f'data-commits="{commits}" data-titles="{said}"{at}{goes}{held}></canvas>'
     )
 
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.counts import counted
-from streambench.debug.events import Change
 from streambench.debug.kept_commits import KeptCommit
-from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState, to_do_again
 from streambench.debug.standing import Standing
 from streambench_magics.figures import NAME, figure, short
+from streambench_magics.state_tab import state_page
 from streambench_magics.stop_tabs import breakpoints_page, small_button, watches_page
 from streambench_magics.strip import sparkline
+from streambench_magics.values import value_html
 
 _MOST_TASKS = 40
 _MOST_KINDS = 3
 _MOST_COUNTS = 40
-_MOST_CHANGES = 20
-_VALUE = 120
-_NONE = object()
 _CLOSED = {
     "new": "the job has not started: step starts it",
     "failed": "the job has failed: back shows how it was before; correct the task, then step",
@@ -34,11 +31,13 @@ _CLOSED = {
 
 
 class Tab(NamedTuple):
-    """A page: ``mark`` stands behind its name (a count)."""
+    """A page: ``mark`` stands behind its name: a count, and for screen readers what is counted. ``is_still``:
+    the page has nothing to show while the job moves, but may stay as it was."""
 
     name: str
     mark: str
     html: str
+    is_still: bool = False
 
 
 def tabs_html(frame: PanelState) -> str:
@@ -51,16 +50,24 @@ def tabs_html(frame: PanelState) -> str:
         Tab("Breakpoints", *breakpoints_page(frame)),
     ]
     heads = "".join(
-        f'<button type="button" role="tab" data-tab="{each.name.lower()}">{each.name}'
-        f"{f' · {each.mark}' if each.mark else ''}</button>"
+        f'<button type="button" role="tab" data-tab="{each.name.lower()}">'
+        f"{each.name}{_mark(each.mark)}</button>"
         for each in pages
     )
     bodies = "".join(
-        f'<div class="sb-page" role="tabpanel" aria-label="{each.name}" data-page="{each.name.lower()}">'
-        f"{each.html}</div>"
+        f'<div class="sb-page" role="tabpanel" aria-label="{each.name}" data-page="{each.name.lower()}"'
+        f"{' data-still' if each.is_still else ''}>{each.html}</div>"
         for each in pages
     )
     return f'<div class="sb-tabs" role="tablist">{heads}</div><div class="sb-pages">{bodies}</div>'
+
+
+def _mark(mark: str) -> str:
+    """A mark in a place of its own, so that a tab is as wide without one."""
+    count, _, what = mark.partition(" ")
+    said = f'<span class="sb-said"> {what}</span>' if what else ""
+    shown = f"<span>{count}</span>{said}" if count else ""
+    return f'<span class="sb-mark" title="{escape(mark)}">{shown}</span>'
 
 
 def _standing(frame: PanelState) -> list[Tab]:
@@ -69,47 +76,10 @@ def _standing(frame: PanelState) -> list[Tab]:
         said = _CLOSED.get(frame.state, "pause it to see this")
         if frame.state == "failed" and not frame.snapshot.processed:
             said = "the job has failed at its first message: correct the task, then step"
-        still = f'<span class="sb-dim">{said}</span>'
-        return [Tab("State", "", still), Tab("Outputs", "", still)]
-    return [_state(frame.standing), _outputs(frame.standing)]
-
-
-def _state(standing: Standing) -> Tab:
-    changed = "".join(
-        f'<tr><td>{escape(each.store)}</td><td class="sb-num">{_value(each.key)}</td>'
-        f'<td class="sb-num sb-before">{before}</td><td class="sb-num sb-after">{after}</td></tr>'
-        for each in standing.changes[:_MOST_CHANGES]
-        for before, after in [_before_and_after(each)]
-    )
-    if changed:
-        changed = (
-            "<table><tr><th>store</th><th>key</th><th>before</th><th>after</th></tr>"
-            f"{changed}</table>{_left_out(len(standing.changes), _MOST_CHANGES, 'changes')}"
-        )
-    elif standing.oldest is not None and standing.position:
-        changed = '<div class="sb-dim">this message changed no store</div>'
-    if not (standing.entries.shown or standing.search):
-        return Tab("State", "", changed or '<div class="sb-dim">the stores are empty</div>')
-    touched = {(each.task, each.store, message_text(each.key, _VALUE)) for each in standing.changes}
-    entries = "".join(
-        f"<tr{' class=sb-won' if (each.task, each.store, message_text(each.key, _VALUE)) in touched else ''}>"
-        f'<td class="sb-dim">{escape(each.task)}</td><td>{escape(each.store)}</td>'
-        f'<td class="sb-num">{_value(each.key)}</td>'
-        f'<td class="sb-num sb-value">{_record(each.value)}</td></tr>'
-        for each in standing.entries.shown
-    )
-    search = (
-        '<input class="sb-search" type="search" placeholder="search stores and keys" aria-label="search">'
-    )
-    more = "" if standing.entries.is_all else '<div class="sb-dim">there are more: search for a key</div>'
-    head = "<tr><th>task</th><th>store</th><th>key</th><th>value</th></tr>"
-    nothing = '<div class="sb-dim">no store or key has this in its name</div>'
-    return Tab(
-        "State",
-        f"{len(standing.changes)} changed" if standing.changes else "",
-        f'<div class="sb-two">{f"<div>{changed}</div>" if changed else ""}<div>{search}'
-        f"{f'<table>{head}{entries}</table>' if entries else nothing}{more}</div></div>",
-    )
+        moves = frame.state not in _CLOSED
+        still = f'<div class="sb-dim">{said}</div>'
+        return [Tab("State", "", still, moves), Tab("Outputs", "", still, moves)]
+    return [Tab("State", *state_page(frame.standing)), _outputs(frame.standing)]
 
 
 def _outputs(standing: Standing) -> Tab:
@@ -118,8 +88,8 @@ def _outputs(standing: Standing) -> Tab:
         f'<td class="r sb-num">{each.position:,}</td><td title="{escape(each.stream)}">'
         f"{escape(middle_cut(each.stream, NAME))}"
         f"{'' if each.partition is None else f'.{each.partition}'}</td>"
-        f'<td class="sb-num">{"" if each.key is None else _value(each.key)}</td>'
-        f'<td class="sb-num sb-value">{_value(each.message)}</td>'
+        f'<td class="sb-num">{"" if each.key is None else value_html(each.key)}</td>'
+        f'<td class="sb-num sb-value">{value_html(each.message)}</td>'
         f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td>"
         f"<td>{_cause(standing, each.position)}</td></tr>"
         for each in reversed(standing.outputs)
@@ -127,8 +97,7 @@ def _outputs(standing: Standing) -> Tab:
     if not rows:
         return Tab("Outputs", "", '<span class="sb-dim">the last messages sent nothing</span>')
     head = (
-        '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th>'
-        "<th></th><th>made from</th></tr>"
+        '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th><th></th><th>made from</th></tr>'
     )
     new = f"{standing.new_outputs} new" if standing.new_outputs else ""
     return Tab("Outputs", new, f"<table>{head}{rows}</table>")
@@ -143,37 +112,6 @@ def _cause(standing: Standing, position: int) -> str:
         f'<a role="button" tabindex="0" class="sb-num" data-do="goto {position}" '
         f'title="%stream goto {position}">{escape(middle_cut(cause, NAME))}</a>'
     )
-
-
-def _before_and_after(change: Change) -> tuple[str, str]:
-    """The two values; of two records, the fields that differ."""
-    before, after = change.before, change.after
-    if isinstance(before, dict) and isinstance(after, dict):
-        names = [*before, *(name for name in after if name not in before)]
-        differing = [name for name in names if before.get(name, _NONE) != after.get(name, _NONE)]
-        if differing:
-            return _fields(before, differing), _fields(after, differing)
-    return ("–" if before is None else _record(before)), ("–" if after is None else _record(after))
-
-
-def _record(value: Any) -> str:
-    """A value; a record without records in it as its fields."""
-    is_flat = isinstance(value, dict) and not any(isinstance(each, dict | list) for each in value.values())
-    return _fields(value, list(value)) if is_flat and value else _value(value)
-
-
-def _fields(record: Mapping[Any, Any], names: Sequence[Any]) -> str:
-    """Some fields of a record, as ``late 171 · n 688``; they are not cut where the line may break."""
-    shown = [f"{name} {message_text(record[name], _VALUE)}" for name in names if name in record]
-    return " · ".join(escape(each) for each in shown) or "–"
-
-
-def _value(value: Any) -> str:
-    return escape(message_text(value, _VALUE))
-
-
-def _left_out(number: int, most: int, what: str) -> str:
-    return f'<div class="sb-dim">and {number - most:,} more {what}</div>' if number > most else ""
 
 
 def _checkpoints(frame: PanelState) -> Tab:
@@ -194,7 +132,7 @@ def _checkpoints(frame: PanelState) -> Tab:
     head = '<tr><th>task</th><th class="r">to do again after a crash now</th></tr>'
     return Tab(
         "Checkpoints",
-        "" if not again else f"{again:,} to do again",
+        "" if not again else f"{short(again)} to do again",
         f'<div class="sb-two"><table>{head}{body}</table>{_commits(frame)}</div>',
     )
 
@@ -222,6 +160,7 @@ def _commits(frame: PanelState) -> str:
 
 def _kept(commits: Sequence[KeptCommit]) -> str:
     """The commits that are kept. A rewind needs a second click."""
+
     def rewind(name: str) -> str:
         return small_button(f"rewind {name}", "rewind", f"%stream rewind {name}", "really?")
 
@@ -237,29 +176,38 @@ def _kept(commits: Sequence[KeptCommit]) -> str:
     return f"<table>{head}{body}</table>"
 
 
+def _line(name: str, value: str, most: str, line: str) -> str:
+    figures = f'<b class="sb-num">{value}</b> <span class="sb-dim">{most}</span>'
+    return f"<div><h4>{name}</h4>{figures}<br>{line}</div>"
+
+
 def _metrics(frame: PanelState) -> Tab:
     snapshot = frame.snapshot
     lines = ""
     if len(frame.rates) > 1:
-        rate = f"rate {short(frame.rate)}/s" if frame.rate is not None else "rate while it ran"
-        lines = (
-            '<div class="sb-lines">'
-            f"<div>{rate}{sparkline(frame.rates, 0, 'messages per second')}"
-            f'<span class="sb-dim">{short(max(frame.rates))}/s at most</span></div>'
-            f"<div>lag {figure(snapshot.lag)}{sparkline(frame.lags, 1, 'messages left')}"
-            f'<span class="sb-dim">{figure(max(frame.lags))} at most</span></div></div>'
-        )
+        most = f"{short(max(frame.rates))}/s at most"
+        name, rate = ("rate", f"{short(frame.rate)}/s")
+        if frame.rate is None:
+            name, rate = "rate while it ran", f"{short(frame.rates[-1])}/s"
+        lines = _line(name, rate, most, sparkline(frame.rates, 0, "messages per second"))
+        most = f"{figure(max(frame.lags))} at most"
+        lines += _line("lag", figure(snapshot.lag), most, sparkline(frame.lags, 1, "messages left"))
+        lines = f'<div class="sb-lines">{lines}</div>'
     figures = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][
         :_MOST_COUNTS
     ]
-    body = "".join(
-        f'<tr><td>{escape(name)}</td><td class="r sb-num">{value:,.0f}</td></tr>' for name, value in figures
+    groups: dict[str, list[str]] = {}
+    for name, value in figures:
+        group, _, metric = name.rpartition(".")
+        groups.setdefault(group, []).append(
+            f'<tr title="{escape(name)}"><td>{escape(metric)}</td><td class="r sb-num">{value:,.0f}</td></tr>'
+        )
+    counts = "".join(
+        f"<div><h4>{escape(group)}</h4><table>{''.join(rows)}</table></div>" for group, rows in groups.items()
     )
-    counts = (
-        f"<table>{body}</table>"
-        if body
-        else '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
-    )
+    if not counts:
+        counts = '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
+    counts = f'<div class="sb-groups">{counts}</div>'
     kinds = snapshot.error_counts.details()
     ignored = "".join(f"<div>{escape(line)}</div>" for line in kinds[:_MOST_KINDS])
     return Tab(

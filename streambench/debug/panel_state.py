@@ -25,6 +25,8 @@ from streambench.model import SystemStream, SystemStreamPartition
 _MOST_ROWS = 100_000
 _MOST_COMMITS = 30
 _NAME = 24
+_NAMED, _FEW = 6, 3
+"""Candidates that are named; of streams with long names, fewer."""
 _NAME_OF_ONE = 16
 _POINTS = 120
 """Points of the figures over time."""
@@ -104,12 +106,20 @@ class PanelState(Struct, frozen=True, dict=True):
         if standing is None or standing.is_live:
             if choices:
                 return choices[-1]
-        elif (found := [each for each in choices if each.number == standing.position]):
+        elif found := [each for each in choices if each.number == standing.position]:
             return found[0]
         envelope = None if standing is None else standing.message
         if envelope is None or not self.snapshot.processed:
             return None
         return Choice(self.snapshot.processed, envelope.ssp, envelope.offset, envelope.key)
+
+    @cached_property
+    def is_pending(self) -> bool:
+        """True where the message chosen last is not processed: a breakpoint stands before it, or the task is
+        at it or has failed there."""
+        if self.choice is None or self.state == "running":
+            return False
+        return self.choice.number > self.snapshot.processed
 
     @cached_property
     def one_system(self) -> bool:
@@ -151,7 +161,8 @@ class PanelState(Struct, frozen=True, dict=True):
         """The other candidates when the last message was chosen, those held back and by what; and that the
         gate is closed."""
         why = self.choice.explanation if self.choice is not None else None
-        others = why.others(self._short) if why is not None else []
+        most = _FEW if any(len(each.stream) > _NAME for each in self.streams) else _NAMED
+        others = why.others(self._short, most) if why is not None else []
         return [*others, *closed(self.snapshot.gate)]
 
     def _short(self, candidate: Candidate) -> str:
@@ -209,6 +220,10 @@ class PanelStateReader:
         session = job.session
         if session is not None and not busy and (job.state == "paused" or not session.live):
             standing = self.standing.read(session, snapshot)
+            if standing.is_live and standing.position != snapshot.processed:
+                # A step came between the two: a frame must not show the one before and the other after it.
+                snapshot = live = job.snapshot()
+                message, why = _message(job, snapshot), status_text(snapshot)
             if not standing.is_live:
                 snapshot = in_the_past(snapshot, session)
                 message, why = _laid_out(standing.message), _past(standing)

@@ -100,7 +100,7 @@ def _statuses(of_stream: Sequence[Row]) -> str:
     for row in of_stream:
         counts[row.status] = counts.get(row.status, 0) + 1
     return ", ".join(
-        f"{count} {status}" for status, count in sorted(counts.items(), key=lambda entry: -entry[1])
+        f"{count:,} {status}" for status, count in sorted(counts.items(), key=lambda entry: -entry[1])
     )
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
 from streambench.debug.conditions import ConditionError
-from streambench.debug.entries import Entries, first_entries
+from streambench.debug.entries import Entries, Entry, first_entries
 from streambench.debug.events import Change, Output
 from streambench.debug.kept_commits import KeptCommit, kept_commits
 from streambench.debug.message_text import message_text
@@ -22,7 +22,11 @@ from streambench.model import SystemStreamPartition
 
 _MOST_ENTRIES = 60
 _MOST_OUTPUTS = 30
+_MOST_OF_KEY = 60
 _VALUE = 200
+KEY_TEXT = 120
+"""Characters by which a key is picked."""
+
 _LOOK_BACK = 300
 """Messages whose outputs are looked for."""
 
@@ -39,12 +43,23 @@ class Watched(Struct, frozen=True):
     changed: bool = False
 
 
+class KeyHistory(Struct, frozen=True):
+    """The last ``changes`` of one key of a store of a task up to a position, the newest first, and how many
+    there are in all."""
+
+    task: str
+    store: str
+    key: Any
+    changes: tuple[Change, ...] = ()
+    count: int = 0
+
+
 class Standing(Struct, frozen=True):
     """``position``: the number of messages processed there. ``oldest``: the first position that the history
     reaches, None where there is none; ``history_bytes``: its memory. ``message``: the envelope processed
     last. ``outputs``: the newest last; ``causes``: per position of an output, the message that it was made
     from. ``commits``: those that are kept, the newest first. ``search``: the text that the entries were
-    searched for."""
+    searched for. ``key_history``: that of the key that was picked."""
 
     position: int = 0
     latest: int = 0
@@ -60,6 +75,7 @@ class Standing(Struct, frozen=True):
     watches: tuple[Watched, ...] = ()
     commits: tuple[KeptCommit, ...] = ()
     search: str = ""
+    key_history: KeyHistory | None = None
 
     @property
     def new_outputs(self) -> int:
@@ -73,10 +89,13 @@ def _watched_text(value: Any) -> str:
 
 
 class StandingReader:
-    """Reads where a session stands, when something has changed there. ``search``: for entries."""
+    """Reads where a session stands, when something has changed there. ``search``: for entries. ``picked``:
+    the task, the store and the key, as text, whose history is read."""
 
     def __init__(self) -> None:
         self.search = ""
+        self.picked: tuple[str, str, str] | None = None
+        self._key: tuple[str, str, Any] | None = None
         self._read: tuple[object, ...] = ()
         self._last = Standing()
         self._values: dict[str, str] = {}
@@ -94,6 +113,7 @@ class StandingReader:
             self.search,
             committed,
             expressions,
+            self.picked,
         )
         if at != self._read:
             if self._read[:1] + self._read[5:6] != (session, committed):
@@ -105,8 +125,30 @@ class StandingReader:
                 commits=kept_commits(self._checkpoints, snapshot.partitions),
                 search=self.search,
             )
+            if self._last.oldest is not None:
+                self._last = replace(self._last, key_history=self._key_history(session, self._last))
             self._read = at
         return self._last
+
+    def pick(self, task: str, store: str, key: str) -> None:
+        """Read the history of a key from now on; of none where it is the one that was picked."""
+        self.picked = None if self.picked == (task, store, key) else (task, store, key)
+        self._key = None
+
+    def _key_history(self, session: Session, standing: Standing) -> KeyHistory | None:
+        if self.picked is None:
+            return None
+        if self._key is None:
+            known: list[Change | Entry] = [*standing.changes, *standing.entries.shown]
+            keys = [(each.task, each.store, each.key) for each in known]
+            named = [key for key in keys if (*key[:2], message_text(key[2], KEY_TEXT)) == self.picked]
+            if not named:
+                return None
+            self._key = named[0]
+        task, store, key = self._key
+        nothing: list[Change] = []
+        changes = [each for each in _known(lambda: session.changes(store, key), nothing) if each.task == task]
+        return KeyHistory(task, store, key, tuple(reversed(changes[-_MOST_OF_KEY:])), len(changes))
 
     def _watched(self, session: Session, *, moved: bool) -> tuple[Watched, ...]:
         """The watches, those marked whose values are others than at the position before."""

@@ -148,7 +148,7 @@ def test_unknown_messages_of_the_page_are_ignored(page: Page) -> None:
 
 
 def test_every_button_has_a_magic_of_its_name(page: Page) -> None:
-    for magic in re.findall(r'title="(%stream [^"]+)"', page.panel.widget.html):
+    for magic in re.findall(r'title="[^"]+\n(%stream [^"]+)"', page.panel.widget.html):
         page.ip.run(magic.replace("%stream run", "%stream run --until caught-up"))
         page.ip.run("%stream wait")
 
@@ -418,7 +418,7 @@ def test_a_long_message_is_indented_and_says_its_size_and_what_is_cut(page: Page
     page.ip.run("big = [{'name': 'a', 'text': 'y' * 5000}]\n%stream send mem.clicks --from big --partition 0")
     page.ip.run("%stream step 10")
     wait_until(lambda: page.updates and "message 5" in page.html)
-    assert "&quot;name&quot;: &quot;a&quot;,\n" in page.html
+    assert '<span class="sb-dim">&quot;name&quot;:</span> &quot;a&quot;,\n' in page.html
     assert "5.0 kB as text" in page.html
     assert re.search(r"\(1,0\d\d more characters\)", page.html)
 
