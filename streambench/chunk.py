@@ -36,23 +36,18 @@ class Messages(Protocol):
 
     def offset(self, at: int) -> str:
         """The offset of one of them, by its place from 0 on."""
-        ...
 
     def part(self: _Part, start: int, stop: int) -> _Part:
         """Those from place ``start`` to before ``stop``."""
-        ...
 
     def envelopes(self) -> list[IncomingMessageEnvelope]:
         """The messages one by one."""
-        ...
 
     def values(self) -> list[Any]:
         """The messages alone, without what belongs to them."""
-        ...
 
     def columns(self) -> pa.RecordBatch:
         """The messages with the columns ``COLUMNS``. Raises SerdeError for objects that make no column."""
-        ...
 
 
 class Chunk(Struct, gc=False):

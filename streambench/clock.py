@@ -21,12 +21,10 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since 1970 (UTC): what timestamps are made of."""
-        ...
 
     def monotonic_ns(self) -> int:
         """Nanoseconds from an arbitrary start, never going back: what windows, commits and rates are timed
         by."""
-        ...
 
 
 class SystemClock:

@@ -64,7 +64,6 @@ class MessageCollector(Protocol):
         ``log`` or ``memory`` system may wait for a few more inputs: until a millisecond is over, as seen when
         one of them is processed. Raises WrongThreadError off the container's thread, ConfigError for a name
         that is no ``system.stream``."""
-        ...
 
     def send_batch(
         self,
@@ -97,7 +96,6 @@ class MessageCollector(Protocol):
         Raises SerdeError for what is no column, where lengths differ, and for timestamps of another kind;
         WrongThreadError off the container's thread.
         """
-        ...
 
 
 class TaskCoordinator(Protocol):
@@ -106,12 +104,10 @@ class TaskCoordinator(Protocol):
 
     def commit(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
         """Commit this task, or all of the container, at the end of this iteration."""
-        ...
 
     def shutdown(self, scope: RequestScope = RequestScope.CURRENT_TASK) -> None:
         """ALL_TASKS_IN_CONTAINER: stop the container after this iteration. CURRENT_TASK: stop it once every
         task has asked; until then this task goes on receiving messages (Samza's consensus)."""
-        ...
 
 
 class KeyValueStore(ABC):
@@ -202,34 +198,28 @@ class TaskContext(Protocol):
     @property
     def task_name(self) -> str:
         """For example ``Partition 3``."""
-        ...
 
     @property
     def partitions(self) -> Sequence[SystemStreamPartition]:
         """The input partitions of this task, sorted."""
-        ...
 
     @property
     def config(self) -> Config:
         """The whole configuration of the job."""
-        ...
 
     @property
     def metrics(self) -> MetricsRegistry:
         """The registry for the task's own counters, gauges and timers."""
-        ...
 
     @property
     def user(self) -> SimpleNamespace:
         """A namespace of the task's own, for what its functions or listeners share (``context.user.seen = 0``
         in ``init``): Samza's user context. It is empty at every start; what a restart must not lose belongs
         into a store."""
-        ...
 
     def store(self, name: str) -> KeyValueStore:
         """The task's own part of the store that the configuration defines as ``stores.<name>.*``; StoreError
         if there is none."""
-        ...
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
         """Only in ``init``: begin reading this partition at ``offset`` (the first message to be read),
@@ -237,7 +227,6 @@ class TaskContext(Protocol):
 
         What is no offset, or lies outside of what the partition holds, is an OffsetError of the container's
         start."""
-        ...
 
 
 class StreamTask(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
+from contextlib import closing
 from typing import Any
 
 from streambench.debug.panel_state import to_do_again
@@ -55,11 +56,8 @@ class CheckpointCommands(JobCommands):
         return Records(["task", "partition", *figures], records, right=figures)
 
     def _history(self, job: Job, *, last: bool = False) -> Records:
-        manager = checkpoint_manager(job.config, job_name(job.config, job.task))
-        try:
+        with closing(checkpoint_manager(job.config, job_name(job.config, job.task))) as manager:
             kept = {task: [each] for task, each in manager.read_last().items()} if last else manager.history()
-        finally:
-            manager.close()
         records = [
             {
                 "task": task,

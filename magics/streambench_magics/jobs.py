@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -378,14 +378,11 @@ class Job:
         not even stopped."""
         was, former = self.state, self._inputs
         streams = [SystemStream.parse(each) for each in inputs]
-        systems = Systems(self._base)
-        try:
+        with closing(Systems(self._base)) as systems:
             for stream in streams:
                 systems.factory(stream.system)
             if self.alive:
                 systems.metadata(stream for stream in streams if str(stream) not in former)
-        finally:
-            systems.close()
         self.stop()
         self._inputs = inputs
         if was not in ("paused", "running"):

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,7 @@ class StreamMagics(
     def _warn_of_missing(self, job: Job, streams: list[str]) -> None:
         """A job that is not started takes any names; it would find out at its start. Systems elsewhere are
         not asked before that."""
-        systems = Systems(job.config)
-        try:
+        with closing(Systems(job.config)) as systems:
             for stream in map(SystemStream.parse, [] if job.alive else streams):
                 try:
                     if builtin_kind(job.config, stream.system) in _HERE:
@@ -194,8 +194,6 @@ class StreamMagics(
                     print(
                         f"there is no {stream} yet: %stream streams create {stream} --partitions N makes it"
                     )
-        finally:
-            systems.close()
 
     def _set_inputs(self, job: Job, inputs: list[str]) -> None:
         former = set(job.inputs)

@@ -8,6 +8,7 @@ import importlib
 import json
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -142,12 +143,9 @@ class StreamCommands:
             raise MagicError("which stream? %stream streams create STREAM --partitions N")
         for name in names:
             stream = SystemStream.parse(name)
-            systems = Systems(self.bench.config_with(stream.system, args.config))
-            try:
+            with closing(Systems(self.bench.config_with(stream.system, args.config))) as systems:
                 made = systems.create(stream, args.partitions)
                 number = len(systems.metadata([stream])[stream])
-            finally:
-                systems.close()
             print(
                 f"{stream} {'is created' if made else 'is there already'}, with "
                 f"{counted(number, 'partition')}"

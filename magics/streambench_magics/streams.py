@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -42,8 +43,7 @@ def send(
     (``is_confirmed``). Raises StreambenchError; some may have been sent then."""
     if builtin_kind(config, stream.system) == "tcp":
         config = config.with_values({f"systems.{stream.system}.streams.{stream.stream}.acknowledge": "false"})
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         partitions = len(systems.metadata([stream])[stream])
         if partition is not None and partition >= partitions:
             raise MagicError(str(no_partition(stream, partition, partitions)))
@@ -67,8 +67,6 @@ def send(
                 if len(given) == 1 or writer.sent >= len(given):
                     raise
                 raise _of_element(error, writer.sent, given) from error
-    finally:
-        systems.close()
     return writer.sent
 
 
@@ -92,8 +90,7 @@ def partitions_of(
     """A record for each partition. Raises UnknownStreamError, or passes over what is not there; and what else
     the systems raise."""
     records: list[dict[str, Any]] = []
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         for stream in streams:
             try:
                 found = systems.metadata([stream])[stream]
@@ -109,8 +106,6 @@ def partitions_of(
                     "upcoming": at.upcoming if kept else None,
                 }
                 records.append({"stream": str(stream), "partition": number, **offsets})
-    finally:
-        systems.close()
     return records
 
 
@@ -119,8 +114,7 @@ def peek(
 ) -> list[dict[str, Any]]:
     """Up to ``limit`` messages, evenly from the partitions (or from one), from ``begin`` on: oldest, newest
     (the last), or an offset."""
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         metadata = systems.metadata([stream])[stream]
         if partition is not None and partition not in metadata:
             raise MagicError(str(no_partition(stream, partition, len(metadata))))
@@ -168,8 +162,6 @@ def peek(
             }
             for ssp, index in taken
         ]
-    finally:
-        systems.close()
 
 
 def _readable(

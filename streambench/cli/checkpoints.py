@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -77,30 +78,22 @@ def checkpoints(
     """
     settings = read_job(job, config)
     name = _name(settings)
-    manager = checkpoint_manager(settings, name)
-    try:
-        with systems_of(settings) as systems:
-            if rewind:
-                if history or json:
-                    raise typer.BadParameter("--rewind goes without --history and --json")
-                try:
-                    _rewind(Rewind(settings, systems, name, manager, _warn), rewind, yes=yes)
-                except NoPlaceError as error:
-                    raise typer.BadParameter(str(error)) from error
-            elif history:
-                rows = _history(systems, manager.history())
-                show_rows(
-                    rows, _HISTORY, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES
-                )
-            else:
-                shown = _last(settings, systems, manager.read_last())
-                show_rows(
-                    shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES
-                )
-                if manager.directory is not None:
-                    warn_of_pending(pending_in(manager.directory))
-    finally:
-        manager.close()
+    with closing(checkpoint_manager(settings, name)) as manager, systems_of(settings) as systems:
+        if rewind:
+            if history or json:
+                raise typer.BadParameter("--rewind goes without --history and --json")
+            try:
+                _rewind(Rewind(settings, systems, name, manager, _warn), rewind, yes=yes)
+            except NoPlaceError as error:
+                raise typer.BadParameter(str(error)) from error
+        elif history:
+            rows = _history(systems, manager.history())
+            show_rows(rows, _HISTORY, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+        else:
+            shown = _last(settings, systems, manager.read_last())
+            show_rows(shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+            if manager.directory is not None:
+                warn_of_pending(pending_in(manager.directory))
 
 
 def _name(config: Config) -> str:

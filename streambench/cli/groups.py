@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager
@@ -96,8 +97,7 @@ def group_rows(
 def readers(config: Config, stream: SystemStream) -> list[str]:
     """The groups that have a place in a stream, sorted; without those whose checkpoints cannot be read."""
     found = []
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         for name, manager in _groups(config, systems, {}):
             try:
                 if any(
@@ -110,8 +110,6 @@ def readers(config: Config, stream: SystemStream) -> list[str]:
                 continue
             finally:
                 manager.close()
-    finally:
-        systems.close()
     return sorted(found)
 
 

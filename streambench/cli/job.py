@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,11 +89,8 @@ def stream_named(word: str) -> SystemStream:
 @contextlib.contextmanager
 def systems_of(config: Config) -> Iterator[Systems]:
     """The systems of a job, closed at the end."""
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         yield systems
-    finally:
-        systems.close()
 
 
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:

@@ -40,7 +40,8 @@ _NAMES = {
     "\x7f": "backspace",
     "\x08": "backspace",
 }
-_END = "end of input"
+END = "end of input"
+"""The key that says that the keyboard is gone."""
 
 
 class Terminal:
@@ -131,15 +132,10 @@ class Terminal:
                 text += os.read(self._keyboard, 1024).decode(errors="replace")
         except OSError:
             text = ""
-        return list(_split(text)) if text else [_END]
+        return list(_split(text)) if text else [END]
 
     def _resized(self, number: int, frame: FrameType | None) -> None:
         self.wake()
-
-
-def is_end(key: str) -> bool:
-    """True for the key that says that the keyboard is gone."""
-    return key == _END
 
 
 def _split(text: str) -> Iterator[str]:

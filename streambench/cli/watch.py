@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from msgspec.structs import replace
 
-from streambench.cli.terminal import Terminal, is_end
+from streambench.cli.terminal import END, Terminal
 from streambench.cli.watched import WatchedContainer
 from streambench.config import Config
 from streambench.container.container import Container, Until
@@ -189,7 +189,7 @@ class Watch:
                 self.leave()
 
     def _press(self, key: str) -> None:
-        if is_end(key):
+        if key == END:
             if not self._leaving:
                 self.leave()
             self._terminal.restore()

@@ -88,7 +88,7 @@ class History(BlockLog):
         block, inputs = self.block_at(position), self.inputs
         counts = Counter(block.order[: position - block.start])
         last = {
-            inputs.ssps[place]: inputs.offset(place, block.numbers[place] + count - 1)
+            inputs.ssps[place]: inputs.partition(place).offset(block.numbers[place] + count - 1)
             for place, count in counts.items()
         }
         found: dict[str, dict[SystemStreamPartition, str]] = {}
@@ -155,7 +155,7 @@ class History(BlockLog):
         failed = progress.unfinished
         assert failed is not None
         place = self.inputs.places[failed.ssp]
-        pieces = self.inputs.copies(place, self._numbers[place], progress.unfinished_count)
+        pieces = self.inputs.partition(place).copies(self._numbers[place], progress.unfinished_count)
         return pieces, self._decoded(pieces[0].part(0, 1).envelopes()[0])
 
     def edges(self, position: int) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class History(BlockLog):
         if found is None:
             return None
         place, number = found
-        return self.inputs.ssps[place], self.inputs.offset(place, number)
+        return self.inputs.ssps[place], self.inputs.partition(place).offset(number)
 
     def places(self) -> Iterator[tuple[int, SystemStreamPartition, str]]:
         """The position, partition and offset of each message, in order."""
@@ -190,7 +190,7 @@ class History(BlockLog):
         for block in self.blocks:
             numbers = list(block.numbers)
             for position, place in enumerate(block.order, start=block.start + 1):
-                yield position, self.inputs.ssps[place], self.inputs.offset(place, numbers[place])
+                yield position, self.inputs.ssps[place], self.inputs.partition(place).offset(numbers[place])
                 numbers[place] += 1
 
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
@@ -199,7 +199,7 @@ class History(BlockLog):
         if found is None:
             return None
         place, number = found
-        return self._decoded(self.inputs.message(place, number))
+        return self._decoded(self.inputs.partition(place).message(number))
 
     def _decoded(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
         lane = self.container.runtime.multiplexer.partitions[raw.ssp]
@@ -210,7 +210,7 @@ class History(BlockLog):
         """The position after a message was processed last; None where it is not in the history."""
         self.read()
         place = self.inputs.places.get(ssp)
-        number = None if place is None else self.inputs.number(place, offset)
+        number = None if place is None else self.inputs.partition(place).number(offset)
         if place is None or number is None:
             return None
         for block in reversed(self.blocks):

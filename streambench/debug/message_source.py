@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import zip_longest
 from typing import Any
 
@@ -68,8 +69,7 @@ def read_range(named: str, config: Config) -> list[IncomingMessageEnvelope]:
     found = _RANGE.fullmatch(named)
     if found is None:
         raise StreambenchError(f"'{named}' is no stream and no range of one: write log.flights.0@100..200")
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         stream, partition = _stream_named(found["stream"], found["first"] is not None)
         admin = systems.admin(stream.system)
         metadata = systems.metadata([stream])[stream]
@@ -89,8 +89,6 @@ def read_range(named: str, config: Config) -> list[IncomingMessageEnvelope]:
                 ssp: [each for each in messages if (admin.compare(each.offset, last) or 0) <= 0]
                 for ssp, messages in read.items()
             }
-    finally:
-        systems.close()
     if not any(read.values()):
         raise StreambenchError(
             f"there is no message to compare over in {named}: send some, or name another stream or range"

@@ -170,21 +170,9 @@ class RecordedInputs:
             chunk = chunks.popleft()
             self._partitions[self.places[chunk.ssp]].add(chunk)
 
-    def message(self, place: int, number: int) -> IncomingMessageEnvelope:
-        """A message of a partition by its number, as it was read."""
-        return self._partitions[place].message(number)
-
-    def copies(self, place: int, number: int, count: int) -> list[Messages]:
-        """So many messages of a partition from a number on, for a task, which may change them."""
-        return self._partitions[place].copies(number, count)
-
-    def offset(self, place: int, number: int) -> str:
-        """The offset of a message of a partition."""
-        return self._partitions[place].offset(number)
-
-    def number(self, place: int, offset: str) -> int | None:
-        """The number of the message at an offset of a partition; None where there is none."""
-        return self._partitions[place].number(offset)
+    def partition(self, place: int) -> RecordedPartition:
+        """The messages of a partition."""
+        return self._partitions[place]
 
     def drop_before(self, numbers: Sequence[int]) -> None:
         """Drop messages before these numbers, one per partition."""

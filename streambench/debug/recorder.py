@@ -97,8 +97,6 @@ class Recorder:
         ticks: Sequence[tuple[int, int, int]],
         batches: Iterable[tuple[int, int]],
     ) -> None:
-        """Note messages, by the places of their partitions, events, readings of the clock, each with the
-        number of these events before it, and batches, as ``Batches`` has them."""
         self._order.extend(order)
         self._rows += [batch_row(end - self._start, count) for end, count in batches]
         left = deque(ticks)

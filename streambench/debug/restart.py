@@ -146,4 +146,6 @@ def _offset(
     """The offset of a task in a partition after so many messages of it, and where it begins later."""
     place = history.inputs.places[ssp]
     offset, skip_before = was
-    return (history.inputs.offset(place, numbers[place] - 1) if place in read else offset), skip_before
+    return (
+        history.inputs.partition(place).offset(numbers[place] - 1) if place in read else offset
+    ), skip_before

@@ -47,7 +47,6 @@ class SerdeFactory(Protocol):
 
     def get_serde(self, name: str, config: Config) -> Serde:
         """A serde; its own settings stand below ``serializers.registry.<name>.``. Raises ConfigError."""
-        ...
 
 
 def serde_named(config: Config, name: str, *, key: str) -> Serde:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from msgspec import Struct
 
@@ -63,11 +64,8 @@ class Backfill(Struct, frozen=True):
         """The streams that the backfill of a job has sent to, as they stand in its systems; none of a system
         that does not list its streams. Raises ConfigError."""
         own = self.config(config, task)
-        systems = Systems(own)
-        try:
+        with closing(Systems(own)) as systems:
             reserved = set(changelogs(own, job_name(own, task), systems).values())
-        finally:
-            systems.close()
         suffix = own.required("task.output.suffix")
         found = listing(own, patience_s=_PATIENCE_S).streams
         return [each for each in found if each.stream.endswith(suffix) and each not in reserved]

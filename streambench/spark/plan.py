@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from msgspec import Struct
@@ -189,8 +189,7 @@ def count_messages(
 ) -> dict[SystemStreamPartition, int]:
     """Count the messages of partitions between two offsets, the second one not included, by reading them: a
     compacted partition, or a file, has fewer messages than its offsets say."""
-    systems = Systems(config)
-    try:
+    with closing(Systems(config)) as systems:
         wanted = {ssp: span for ssp, span in spans.items() if _is_before(systems, ssp, *span)}
         counts = {}
         for ssp, (start, end) in wanted.items():
@@ -198,19 +197,14 @@ def count_messages(
             admin = systems.admin(ssp.system)
             counts[ssp] = count_between(consumer, ssp, start, end, admin.compare)
         return counts
-    finally:
-        systems.close()
 
 
 def unfinished(planned: DeployPlan, offsets: Offsets) -> list[SystemStreamPartition]:
     """The partitions of which something is left up to the planned ends, sorted."""
-    systems = Systems(planned.config)
-    try:
+    with closing(Systems(planned.config)) as systems:
         return sorted(
             ssp for ssp, offset in offsets.items() if _is_before(systems, ssp, offset, planned.ends[ssp])
         )
-    finally:
-        systems.close()
 
 
 @contextmanager

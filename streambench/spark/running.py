@@ -247,11 +247,8 @@ def is_being_deployed(directory: Path) -> bool:
 
 def container_holders(config: Config, job: str) -> dict[int, str]:
     """Per container of the last start that is at work, its process; empty where that is not known."""
-    manager = checkpoint_manager(config, job)
-    try:
+    with closing(checkpoint_manager(config, job)) as manager:
         return manager.holders() if isinstance(manager, JournalCheckpointManager) else {}
-    finally:
-        manager.close()
 
 
 def remaining(holders: Callable[[], dict[int, str]], patience_s: float) -> dict[int, str]:

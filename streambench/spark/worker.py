@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +167,8 @@ class RunContainers:
         if error is None:
             return False
         shipment = self._unpacked()
-        manager = checkpoint_manager(shipment.config, shipment.model.name)
-        try:
+        with closing(checkpoint_manager(shipment.config, shipment.model.name)) as manager:
             last = manager.last_generation()
-        finally:
-            manager.close()
         return last is not None and last.number == self.generation
 
     def _is_killed_late(self, number: int) -> bool:

@@ -27,13 +27,7 @@ class ChunkConsumer(SystemConsumer):
 
 
 class SenderProducer(SystemProducer):
-    """A producer with a sender for each stream: ``send`` calls it. Sources need no announcement."""
-
-    def start(self) -> None:
-        """Do nothing: the first message to a stream connects."""
-
-    def register(self, source: str) -> None:
-        """Do nothing: messages of all sources are sent alike."""
+    """A producer with a sender for each stream, which connects: ``send`` calls it."""
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         self.sender(envelope.system_stream)(

@@ -190,8 +190,7 @@ class SystemProducer(ABC):
     ``streambench.system.capabilities``.
     """
 
-    @abstractmethod
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - many connect with the first message
         """Connect; called once before the first ``send``."""
 
     @abstractmethod
@@ -199,8 +198,7 @@ class SystemProducer(ABC):
         """Disconnect without a flush: what was sent since the last ``flush`` may be lost. May be called more
         than once, and without ``start``."""
 
-    @abstractmethod
-    def register(self, source: str) -> None:
+    def register(self, source: str) -> None:  # noqa: B027 - to most all sources are alike
         """Announce a source of messages (a task's name) before the first ``send`` from it."""
 
     @abstractmethod

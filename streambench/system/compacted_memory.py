@@ -16,7 +16,6 @@ from streambench.model import SystemStreamPartition
 from streambench.system.api import Chunk
 from streambench.system.memory import (
     MemoryAdmin,
-    MemoryConsumer,
     MemoryStreams,
     MemorySystemFactory,
     Partition,
@@ -69,21 +68,6 @@ class CompactedPartition(Partition):
         del self.fields[: count * _FIELDS]
 
 
-class CompactedConsumer(MemoryConsumer):
-    """Reads partitions whose offsets have gaps."""
-
-    def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
-        chunks = []
-        for ssp, at_most in wanted.items():
-            position, partition = self._positions[ssp], self._partitions[ssp]
-            if position < len(partition):
-                chunk = partition.chunk(ssp, position, at_most)
-                self._positions[ssp] = int(chunk.offsets[-1]) + 1 if chunk.offsets else len(partition)
-                if chunk.offsets:
-                    chunks.append(chunk)
-        return chunks
-
-
 class CompactedAdmin(MemoryAdmin):
     """Knows what was compacted."""
 
@@ -106,9 +90,6 @@ class CompactedMemoryFactory(MemorySystemFactory):
 
     def __init__(self) -> None:
         super().__init__(_streams)
-
-    def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryConsumer:
-        return CompactedConsumer(_streams)
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return CompactedAdmin(_streams)

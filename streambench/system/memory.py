@@ -196,8 +196,10 @@ class MemoryConsumer(ChunkConsumer):
             position, partition = self._positions[ssp], self._partitions[ssp]
             if position < len(partition):
                 chunk = partition.chunk(ssp, position, at_most)
-                self._positions[ssp] = position + len(chunk)
-                chunks.append(chunk)
+                # Of what was compacted away at the end there is no message.
+                self._positions[ssp] = int(chunk.offsets[-1]) + 1 if chunk.offsets else len(partition)
+                if chunk.offsets:
+                    chunks.append(chunk)
         return chunks
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
@@ -213,13 +215,7 @@ class MemoryProducer(SystemProducer):
         self._streams = streams
         self._held: dict[SystemStreamPartition, Rows] | None = None
 
-    def start(self) -> None:
-        pass
-
     def stop(self) -> None:
-        pass
-
-    def register(self, source: str) -> None:
         pass
 
     def hold(self) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
-from streambench.system.compacted_memory import CompactedConsumer, CompactedPartition
-from streambench.system.memory import MemoryStreams
+from streambench.system.compacted_memory import CompactedPartition
+from streambench.system.memory import MemoryConsumer, MemoryStreams
 
 STREAM = SystemStream("_checkpoints", "c")
 SSP = SystemStreamPartition("_checkpoints", "c", 0)
@@ -16,7 +16,7 @@ Entries = list[tuple[int, bytes, bytes | None, int | None]]
 
 
 def read(streams: MemoryStreams, start: int) -> Entries:
-    consumer = CompactedConsumer(streams)
+    consumer = MemoryConsumer(streams)
     consumer.register(SSP, str(start))
     found: Entries = []
     while not consumer.at_head(SSP):

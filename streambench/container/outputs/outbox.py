@@ -108,66 +108,53 @@ class Outbox(Protocol):
     ) -> None:
         """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog
         partitions that are its alone."""
-        ...
 
     def send(self, outgoing: Collected) -> None:
         """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
 
         Dead letters take those that cannot be sent, which may add a dead letter to the end of
         ``outgoing``, which is sent too."""
-        ...
 
     @property
     def failed_index(self) -> int:
         """The place in the list, from 0 on, of the message at which ``send`` raised last."""
-        ...
 
     @property
     def can_defer(self) -> bool:
         """True where sends may be deferred by a few messages: all streams seen so far buffer messages at
         first (in memory, or until a batch of a log is full)."""
-        ...
 
     def apply_limits(self) -> None:
         """Append batches that have reached their limit in size or time. Between two messages."""
-        ...
 
     @property
     def unflushed(self) -> int:
         """The messages that were sent and are not in the counter of sends yet."""
-        ...
 
     def flush(self) -> bool:
         """Return when all that was sent is durable; or, where only a commit makes it so, whether inputs of
         this job wait for one."""
-        ...
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
         """Make what was sent, the changes of state, and the offsets durable, in this order (or at once); the
         checkpoints, by task, as they were written. Raises FencedError."""
-        ...
 
     def write_changes(self, changes: Sequence[StoreChanges]) -> None:
         """Write changes of state to their changelogs: those of a commit, or at a start those that set right
         what a run left behind that died before its commit."""
-        ...
 
     def check(self) -> None:
         """Raise FencedError where it is known that another holder has taken over."""
-        ...
 
     def observe(self) -> None:
         """Show outputs to the current observers; to none costs nothing. Between two messages."""
-        ...
 
     def close_for_writes(self) -> None:
         """Take nothing from now on: who still sends or commits, on whichever thread, gets a
         ContainerStateError."""
-        ...
 
     def stop(self) -> None:
         """Release the producers without a flush."""
-        ...
 
 
 class _Route(NamedTuple):

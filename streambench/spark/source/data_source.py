@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import closing
 from importlib.util import find_spec
 
 import pyspark
@@ -41,13 +42,10 @@ class StreamDataSource(DataSource):
         if options.store is not None:
             return store_schema(options)
         stream = options.required_stream()
-        systems = Systems(options.config)
-        try:
+        with closing(Systems(options.config)) as systems:
             check_readable(options.config, systems, stream)
             systems.admin(stream.system).partition_count(stream)  # raises where there is no such stream
             numbers = has_numbers(systems, stream)
-        finally:
-            systems.close()
         self._has_default_schema = True
         return default_schema(StreamFormat.of(options.config, stream), numbers, options.columns)
 

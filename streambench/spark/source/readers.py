@@ -7,7 +7,7 @@ themselves; a reader that travels between them holds none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -89,9 +89,6 @@ class FilteringReader(BatchReader):
 @contextmanager
 def opened(options: StreamOptions) -> Iterator[Systems]:
     """The systems of the configuration, of which that of the stream can be read by executors."""
-    systems = Systems(options.config)
-    try:
+    with closing(Systems(options.config)) as systems:
         check_readable(options.config, systems, options.required_stream())
         yield systems
-    finally:
-        systems.close()

@@ -80,13 +80,10 @@ class StreamWriting:
                 f"of another kind (systems.{stream.system}.samza.factory=log)"
             )
         self._encoding()
-        systems = Systems(options.config)
-        try:
+        with closing(Systems(options.config)) as systems:
             self._is_transactional = isinstance(systems.factory(stream.system), NamedWrites)
             self._check_guarantee()
             self._partitions = _count_or_create(systems, stream)
-        finally:
-            systems.close()
 
     def run(self, rows: Iterator[pa.RecordBatch], write: str, step: int, task: int) -> Written:
         """Write the rows of one task: stage them for a step of a write, or send them."""

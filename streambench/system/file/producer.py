@@ -42,17 +42,11 @@ class FileProducer(SystemProducer):
         self._streams = streams
         self._writers: dict[str, list[_Writer]] = {}
 
-    def start(self) -> None:
-        pass
-
     def stop(self) -> None:
         for writers in self._writers.values():
             for writer in writers:
                 writer.close()
         self._writers.clear()
-
-    def register(self, source: str) -> None:
-        pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         self._of(envelope.system_stream)[envelope.partition or 0].append(envelope.message)

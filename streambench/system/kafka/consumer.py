@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -262,11 +263,8 @@ class KafkaConsumer(ChunkConsumer):
         self._looked = now + 1
 
     def _check_partitions(self) -> None:
-        admin = KafkaAdmin(self._settings)
-        try:
+        with closing(KafkaAdmin(self._settings)) as admin:
             there = admin.partitions(sorted({partition.topic for partition in self._ssps}))
-        finally:
-            admin.close()
         for partition, ssp in self._ssps.items():
             numbers = there.get(partition.topic, ())
             if partition.partition not in numbers:

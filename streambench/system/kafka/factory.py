@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import ClassVar
 
 from streambench.checkpoint.api import CheckpointManager
@@ -69,12 +70,9 @@ class KafkaSystemFactory(SystemFactory):
         from streambench.system.kafka.checkpoints import job_of
         from streambench.system.kafka.named_writes import PREFIX
 
-        admin = KafkaAdmin(settings)
-        try:
+        with closing(KafkaAdmin(settings)) as admin:
             names = map(job_of, admin.checkpoint_topics())
             return sorted(name for name in names if not name.startswith(PREFIX))
-        finally:
-            admin.close()
 
 
 def _settings(system: str, config: Config) -> Settings:

@@ -96,8 +96,6 @@ class KafkaProducer(SystemProducer):
         self._waiting.clear()
         do_all([*(lambda client=client: abandon(client) for client in clients), self._admin.close])
 
-    def register(self, source: str) -> None: ...
-
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         stream = envelope.system_stream
         if stream not in self._senders:

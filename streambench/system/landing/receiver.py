@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from typing import Any
 
 from streambench import imports as load
@@ -173,14 +174,12 @@ class Receiver:
         parts = self.system, self._config, self._metrics
         source_admin = load.call_promised(self._source.get_admin, 2, *parts)
         admin = LandedAdmin(self.system, log_of(self.target, self._config), source_admin, self._config)
-        try:
+        with closing(admin):
             partitions = [
                 partition
                 for stream in streams
                 for partition in self._partitions(stream, *admin.prepare(stream))
             ]
-        finally:
-            admin.close()
         consumer = load.call_promised(self._source.get_consumer, 2, *parts)
         producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
         try:

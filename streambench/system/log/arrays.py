@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,3 +79,21 @@ def _known(values: Sequence[object]) -> pa.BooleanArray:
     """False where a value is None."""
     known = pa.py_buffer(bytes(each is not None for each in values))
     return pa.Array.from_buffers(pa.uint8(), len(values), [None, known]).cast(pa.bool_())
+
+
+def slices(columns: pa.RecordBatch | pa.Table, messages: int, size: int) -> Iterator[Any]:
+    """The columns in slices of at most so many messages and about so many bytes."""
+    rows = max(1, min(messages, size * max(1, columns.num_rows) // max(1, columns.nbytes)))
+    return (columns.slice(at, rows) for at in range(0, columns.num_rows, rows))
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches with the same columns as one."""
+    one, *more = batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0] if more else one
+
+
+def longest_message(keys: pa.Array, values: pa.Array) -> int:
+    """The bytes of the largest message, its key included."""
+    lengths = (pc.fill_null(pc.binary_length(each), 0) for each in (keys, values))
+    return int(pc.max(pc.add(*lengths)).as_py() or 0)

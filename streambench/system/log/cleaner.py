@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from streambench.errors import CorruptDataError
 from streambench.locks import LeasedLock
+from streambench.system.log.arrays import slices
 from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, Torn, checksum_matches, decode, encode
 from streambench.system.log.handles import Handles
 from streambench.system.log.header import Header, read_header
@@ -247,10 +248,8 @@ class Cleaner:
             if kept.num_rows == table.num_rows:
                 return
             table = kept
-        rows = max(1, min(_MERGED_MESSAGES, _MERGED_BYTES * max(1, table.num_rows) // max(1, table.nbytes)))
-        batches = (
-            table.slice(at, rows).combine_chunks().to_batches()[0] for at in range(0, table.num_rows, rows)
-        )
+        merged = slices(table, _MERGED_MESSAGES, _MERGED_BYTES)
+        batches = (each.combine_chunks().to_batches()[0] for each in merged)
         data = (encode(batch, timestamp=pc.max(batch["timestamp"]).as_py() or 0) for batch in batches)
         self._replace(segment, data, values)
 

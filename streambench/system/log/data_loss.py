@@ -20,8 +20,8 @@ from streambench.system.log.frame import Frame, decode
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.notes import recovery_point
 from streambench.system.log.place import Place, ends_early
-from streambench.system.log.repair import Loss, Salvage, salvage
-from streambench.system.log.segment import Segment, segment_of, segments
+from streambench.system.log.repair import Loss, Salvage, missing, salvage
+from streambench.system.log.segment import Segment, segments
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +98,9 @@ class SkippingCursor(Cursor):
         end = found.lost_end if found is not None else 0
         losses = list(found.losses) if found is not None else []
         if following is not None and following > end:
-            losses.append(self._missing(end, following))
+            losses.append(missing(self._place, end, following))
         elif following is None and committed > end:
-            losses.append(self._missing(end, committed))
+            losses.append(missing(self._place, end, committed))
         if not losses:
             log.info("%s: %s: it could be read at the second attempt", self._place.name, error)
         for loss in losses:
@@ -150,10 +150,6 @@ class SkippingCursor(Cursor):
         if found.frames:
             self._position, self._reached = found.frames[-1][0].end, found.end
         return True
-
-    def _missing(self, first: int, end: int) -> Loss:
-        path = segment_of(self._place.directory, first).path
-        return Loss(file=path, position=0, bytes=0, why="the file is missing", first=first, last=end - 1)
 
     def _warn(self, loss: Loss) -> None:
         known = (str(loss.file), loss.position, loss.first)

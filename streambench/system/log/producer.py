@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streambench.errors import (
     MessageTooLargeError,
@@ -23,7 +22,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.rows import Rows, check_headers
 from streambench.system.api import Append, PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
-from streambench.system.log.arrays import binary_column, int64_column
+from streambench.system.log.arrays import as_one, binary_column, int64_column, longest_message, slices
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.partition import Bytes, Partition, as_columns
 from streambench.system.log.streams import Log
@@ -171,10 +170,7 @@ class _Pending:
         if not self.pieces:
             return self._rows()
         pieces = [*self.pieces, _piece(*self._rows())] if self.fields else self.pieces
-        whole = (
-            pieces[0] if len(pieces) == 1 else pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
-        )
-        keys, values, timestamps, headers = whole.columns
+        keys, values, timestamps, headers = as_one(pieces).columns
         has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
         return keys, values, timestamps if has_times else None, headers if has_headers else None
 
@@ -233,9 +229,6 @@ class LogProducer(SystemProducer):
         self._failed: BaseException | None = None
         self._batches = metrics.counter(f"{system}-batches-written", "log")
 
-    def start(self) -> None:
-        """Do nothing: a stream is opened by its first message."""
-
     def stop(self) -> None:
         self._senders.clear()
         for known in self._caches:
@@ -244,9 +237,6 @@ class LogProducer(SystemProducer):
         self._waiting.clear()
         self._quick.clear()
         self._log.close()
-
-    def register(self, source: str) -> None:
-        """Do nothing: any source may send."""
 
     def fence(
         self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
@@ -386,11 +376,8 @@ class LogProducer(SystemProducer):
             pending = self._pending(source, stream, partition)
             self._check_sizes(pending.partition, columns.nbytes, columns.column(0), columns.column(1))
             # One append takes at most so much; a column may be of any length.
-            rows = max(
-                1, min(columns.num_rows, self.batch_bytes * columns.num_rows // max(1, columns.nbytes))
-            )
-            for at in range(0, columns.num_rows, rows):
-                pending.add_columns(columns.slice(at, rows))
+            for each in slices(columns, columns.num_rows, self.batch_bytes):
+                pending.add_columns(each)
             if monotonic() >= self.due:
                 self.append_all()
 
@@ -415,11 +402,8 @@ class LogProducer(SystemProducer):
         columns, newest = as_columns(keys, values, timestamps, headers)
         self._check_sizes(target, columns.nbytes, columns["key"], columns["value"])
         begin = end = None
-        rows = max(
-            1, min(columns.num_rows, self.batch_bytes * max(1, columns.num_rows) // max(1, columns.nbytes))
-        )
-        for at in range(0, columns.num_rows, rows):
-            offsets = target.append_columns(columns.slice(at, rows), newest)
+        for each in slices(columns, columns.num_rows, self.batch_bytes):
+            offsets = target.append_columns(each, newest)
             assert offsets is not None
             begin, end = offsets.start if begin is None else begin, offsets.stop
             self._batches.inc()
@@ -483,14 +467,8 @@ class LogProducer(SystemProducer):
         )
 
     def _check_sizes(self, partition: Partition, size: int, keys: pa.Array, values: pa.Array) -> None:
-        limit = self.largest
-        if size > limit:
-            lengths = pc.add(
-                pc.fill_null(pc.binary_length(keys), 0), pc.fill_null(pc.binary_length(values), 0)
-            )
-            largest = pc.max(lengths).as_py() or 0
-            if largest > limit:
-                raise self.too_large(partition, largest)
+        if size > self.largest and (largest := longest_message(keys, values)) > self.largest:
+            raise self.too_large(partition, largest)
 
 
 def _piece(keys: Any, values: Any, timestamps: Any, headers: Any) -> pa.RecordBatch:

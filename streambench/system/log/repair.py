@@ -235,17 +235,14 @@ def _start(place: Place, plan: _Plan, present: list[Segment]) -> int:
 
 
 def _missing(place: Place, plan: _Plan, first: int, end: int) -> None:
-    plan.losses.append(
-        Loss(
-            file=segment_of(place.directory, first).path,
-            position=0,
-            bytes=0,
-            why="the file is missing",
-            first=first,
-            last=end - 1,
-        )
-    )
+    plan.losses.append(missing(place, first, end))
     plan.gaps.append((first, end))
+
+
+def missing(place: Place, first: int, end: int) -> Loss:
+    """The loss of a segment that is not there, with the messages from ``first`` to before ``end``."""
+    path = segment_of(place.directory, first).path
+    return Loss(file=path, position=0, bytes=0, why="the file is missing", first=first, last=end - 1)
 
 
 def _end_of(part: _Part, following: int | None, committed: int) -> int:

@@ -29,12 +29,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError
 from streambench.fsync import fsync_directory
 from streambench.process_identity import ProcessIdentity
+from streambench.system.log.arrays import as_one, longest_message, slices
 from streambench.system.log.frame import SCHEMA
 from streambench.system.log.handles import create_durably
 from streambench.system.log.notes import checked, read_note, write_note
@@ -250,7 +250,8 @@ class StagingFiles:
             writer.close()
             file.close()
             if self._durable:
-                _force(path)
+                with open(path, "rb") as written:
+                    os.fsync(written.fileno())
             relative = str(path.relative_to(self._base))
             found.append(StagedFile(number, relative, self._messages[number]))
         if found and self._durable:
@@ -262,8 +263,7 @@ class StagingFiles:
     def _check_sizes(self, partition: int, columns: pa.RecordBatch) -> None:
         if columns.nbytes <= self._largest:
             return
-        lengths = [pc.fill_null(pc.binary_length(columns.column(at)), 0) for at in (0, 1)]
-        largest = pc.max(pc.add(*lengths)).as_py() or 0
+        largest = longest_message(columns.column(0), columns.column(1))
         if largest > self._largest:
             raise MessageTooLargeError(
                 f"{self._stream}.{partition}: a message of {largest} bytes is larger than "
@@ -280,12 +280,12 @@ def _batches(
     count = held = 0
     for batch in _pieces(directory, files, messages, size):
         if gathered and (count + batch.num_rows > messages or held + batch.nbytes > size):
-            yield _joined(gathered)
+            yield as_one(gathered)
             gathered, count, held = [], 0, 0
         gathered.append(batch)
         count, held = count + batch.num_rows, held + batch.nbytes
     if gathered:
-        yield _joined(gathered)
+        yield as_one(gathered)
 
 
 def _pieces(
@@ -294,21 +294,7 @@ def _pieces(
     for each in files:
         with pa.memory_map(str(directory / each.path)) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:
-                at_once = max(1, min(messages, size * batch.num_rows // max(1, batch.nbytes)))
-                for at in range(0, batch.num_rows, at_once):
-                    yield batch.slice(at, at_once)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-
-
-def _force(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    with contextlib.closing(os.fdopen(descriptor)):
-        os.fsync(descriptor)
+                yield from slices(batch, messages, size)
 
 
 def _missing(error: FileNotFoundError) -> StreamSystemError:

@@ -36,16 +36,10 @@ class PullProducer(SystemProducer):
         self._senders: dict[SystemStream, Sender] = {}
         self._failure: StreambenchError | None = None
 
-    def start(self) -> None:
-        pass
-
     def stop(self) -> None:
         producers, self._producers = self._producers, {}
         self._senders.clear()
         do_all([producer.close for producer in producers.values()])
-
-    def register(self, source: str) -> None:
-        pass
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         stream = envelope.system_stream

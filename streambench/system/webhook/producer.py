@@ -66,9 +66,6 @@ class WebhookProducer(SystemProducer):
     def stop(self) -> None:
         self._sender.stop()
 
-    def register(self, source: str) -> None:
-        pass
-
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
         stream = envelope.system_stream
         target = self._targets.get(stream)

@@ -19,8 +19,10 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import javaproperties
 import msgspec
 from filelock import FileLock, Timeout
 from msgspec import Struct
@@ -264,7 +266,7 @@ class KafkaNodes:
         properties = _properties(cluster, number)
         if self._adjust is not None:
             self._adjust(number, properties)
-        settings = "".join(f"{key}={_escaped(str(value))}\n" for key, value in properties.items())
+        settings = javaproperties.dumps({key: str(each) for key, each in properties.items()}, timestamp=None)
         (node / "server.properties").write_text(settings, encoding="ascii")
         (node / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
         identity = node / "data" / "meta.properties"
@@ -407,11 +409,8 @@ def _try(cluster: Cluster) -> None:
     from kafka import KafkaAdminClient, KafkaProducer
 
     servers = cluster.servers.split(",")
-    admin = KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=3000)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=servers, bootstrap_timeout_ms=3000)) as admin:
         there = len(admin.describe_cluster()["brokers"])
-    finally:
-        admin.close()
     if there < len(servers):
         raise TimeoutError(f"{there} of {len(servers)} nodes are there")
     producer = KafkaProducer(
@@ -424,16 +423,6 @@ def _try(cluster: Cluster) -> None:
         producer.init_transactions()
     finally:
         producer.close(timeout=5)
-
-
-def _escaped(value: str) -> str:
-    """A value as it is written in a file of Java properties: those are ASCII, and a backslash begins
-    something else."""
-    units = value.encode("utf-16-be", "surrogatepass")
-    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
-    return "".join(
-        "\\\\" if code == 0x5C else chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes
-    )
 
 
 def _environment() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -229,13 +229,10 @@ class Harness(ABC):
     def _opened(
         self, directory: Path, partitions: int = 1, *, create: bool = True
     ) -> Iterator[SystemUnderTest]:
-        system = SystemUnderTest(self.settings(directory), directory)
-        try:
+        with closing(SystemUnderTest(self.settings(directory), directory)) as system:
             if create:
                 self.create(system, system.stream.stream, partitions)
             yield system
-        finally:
-            system.close()
 
     def _send(self, system: SystemUnderTest, numbers: Iterable[int]) -> list[Any]:
         """Send messages to the first partition, durably."""
