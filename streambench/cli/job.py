@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,11 +86,9 @@ def stream_named(word: str) -> SystemStream:
         raise typer.BadParameter(str(error)) from None
 
 
-@contextlib.contextmanager
-def systems_of(config: Config) -> Iterator[Systems]:
-    """The systems of a job, closed at the end."""
-    with closing(Systems(config)) as systems:
-        yield systems
+def systems_of(config: Config) -> closing[Systems]:
+    """The systems of a job, closed at the end of a ``with``."""
+    return closing(Systems(config))
 
 
 def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
