@@ -26,12 +26,12 @@ class TaskMemory:
     ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
     ``shared``: the names of attributes that cannot be copied, with the reason. ``size``: of what was copied,
-    in bytes, roughly. ``slowest``: for how many seconds an attribute was copied when a task was given all of
-    it last, and its name."""
+    in bytes, roughly, where it was measured. ``slowest``: for how many seconds an attribute was copied when
+    a task was given all of it last, and its name."""
 
     __slots__ = ("attributes", "handles", "metrics", "shared", "size", "slowest", "user")
 
-    def __init__(self, task: TaskInstance) -> None:
+    def __init__(self, task: TaskInstance, *, measure: bool = False) -> None:
         self.handles = handles_of(task)
         memo: dict[int, Any] = {id(each): each for each in self.handles}
         known = len(memo)
@@ -42,7 +42,7 @@ class TaskMemory:
         metrics = self._copies("metrics", {"": task.metrics}, memo)[""]
         self.metrics: MetricsRegistry = metrics
         memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
-        self.size = 100 + sum(map(_size, islice(memo.values(), known, None)))
+        self.size = 0 if not measure else 100 + sum(map(_size, islice(memo.values(), known, None)))
 
     def give(self, task: TaskInstance) -> None:
         """Give a task copies of all of it, in place of what it has."""

@@ -53,7 +53,7 @@ class Block:
         self.now_ms = container.status.clock.now_ms()
         self.numbers = array("q", numbers)
         self.keyless = dict(keyless)
-        self.memory = {task.name: TaskMemory(task) for task in container.tasks}
+        self.memory = {task.name: TaskMemory(task, measure=True) for task in container.tasks}
         self.offsets = {
             task.name: [(each.offset, each.skip_before) for each in task.subscriptions]
             for task in container.tasks

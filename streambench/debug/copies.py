@@ -1,23 +1,28 @@
 """Deep copies of plain data, fast: as ``copy.deepcopy`` makes them, but large containers of numbers and texts
-are copied at once."""
+are copied at once, and objects of plain classes by their attributes."""
 
 from __future__ import annotations
 
+import copyreg
 from copy import deepcopy
 from typing import Any
 
+_POINTER = 8
 # Their values never change, so that a copy may share them.
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None)})
 
 
-def deep_copy(value: Any, memo: dict[int, Any]) -> Any:
+def deep_copy(value: Any, memo: dict[Any, Any]) -> Any:
     """A deep copy. ``memo``: the copies so far, by the ids of their originals, as for ``copy.deepcopy``; it
-    keeps no original alive."""
+    keeps no original alive. It also has the classes met so far, and whether they are plain."""
     kind = type(value)
     if kind in _ATOMS:
         return value
     if kind is not dict and kind is not list and kind is not set:
-        return deepcopy(value, memo)
+        is_plain = memo.get(kind)
+        if is_plain is None:
+            memo[kind] = is_plain = copies_by_attributes(kind)
+        return _copied_object(kind, value, memo) if is_plain else deepcopy(value, memo)
     known = memo.get(id(value), memo)  # itself stands for none, as a copy may be None
     if known is not memo:
         return known
@@ -36,3 +41,42 @@ def deep_copy(value: Any, memo: dict[int, Any]) -> Any:
     else:
         return deepcopy(value, memo)
     return made
+
+
+def _copied_object(kind: type, value: Any, memo: dict[Any, Any]) -> Any:
+    known = memo.get(id(value), memo)
+    if known is not memo:
+        return known
+    memo[id(value)] = made = kind.__new__(kind)  # type: ignore[call-overload]
+    attributes = value.__dict__
+    if _ATOMS.issuperset(map(type, attributes.values())):
+        made.__dict__.update(attributes)
+    else:
+        made.__dict__.update({name: deep_copy(each, memo) for name, each in attributes.items()})
+    return made
+
+
+def copies_by_attributes(kind: type) -> bool:
+    """True where ``copy.deepcopy`` makes an object of a class without arguments, with its attributes."""
+    return (
+        bool(kind.__dictoffset__)
+        and is_of_attributes(kind)
+        and not copyreg._slotnames(kind)  # type: ignore[attr-defined]
+        and not any(hasattr(kind, name) for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__"))
+        and getattr(kind, "__getstate__") is getattr(object, "__getstate__")  # noqa: B009
+    )
+
+
+def is_of_attributes(kind: type) -> bool:
+    """True where the attributes are all that objects of a class have, and all that a copy is made of: it is
+    no copy by other means, which may be the object itself."""
+    slots = len(copyreg._slotnames(kind))  # type: ignore[attr-defined]
+    more = bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__) + slots
+    return (
+        kind.__itemsize__ == 0
+        and kind.__basicsize__ <= object.__basicsize__ + _POINTER * more
+        and kind not in copyreg.dispatch_table
+        and not hasattr(kind, "__deepcopy__")
+        and getattr(kind, "__reduce_ex__") is getattr(object, "__reduce_ex__")  # noqa: B009
+        and getattr(kind, "__reduce__") is getattr(object, "__reduce__")  # noqa: B009
+    )

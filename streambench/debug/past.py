@@ -21,6 +21,7 @@ from streambench.debug.recorded_tasks import RecordedTasks
 from streambench.debug.replica import Replica
 from streambench.debug.round_robin import is_turn
 from streambench.debug.shared_values import SharedValues
+from streambench.debug.way import Way
 from streambench.debug.wording import words
 from streambench.debug.writes import StoreWrite
 from streambench.errors import ContainerStateError, UnknownStreamError
@@ -53,7 +54,7 @@ class Past:
         self.history = history
         self._name_uncopied()
         self.branch: list[CodeChange] = []
-        self._replica: Replica | None = None
+        self._way: Way | None = None
         self._recorded = RecordedTasks(history, self._copy_of)
         self._position = history.latest
         self._is_warned = False
@@ -97,7 +98,7 @@ class Past:
         if not self.branch:
             self._position = position
             return
-        was_there = self._replica is not None
+        was_there = self._way is not None
         try:
             self._position = self._reach(position).position
         except Exception:
@@ -107,20 +108,25 @@ class Past:
 
     def _reach(self, position: int | None = None) -> Replica:
         """Run the tasks again up to a position, the one that is shown if none is given."""
-        position, replica = self._position if position is None else position, self._replica
-        if replica is not None and replica.position == position and self._can_go_on(replica):
-            return replica
+        position = self._position if position is None else position
+        way = self._way
+        if way is not None and not self._can_go_on(way.replica, position):
+            way = None
+        if way is not None and way.replica.position == position:
+            return way.replica
         code = self.branch[-1].factory if self.branch else self.history.container.factory
         shared = None if self.history.is_shared_named else SharedValues(code)
-        if replica is None or replica.position > position or not self._can_go_on(replica, position):
-            replica = self._begun(position)
-        self._replica = None  # what fails in the middle of a message is no position
+        self._way = None  # what fails in the middle of a message is no position
+        if way is None or (
+            way.replica.position > position and (self.branch or not way.turn_back(position))
+        ):
+            way = Way(self._begun(position))
         try:
-            self._advance(replica, position)
+            self._advance(way, position)
         finally:
             self._name_shared(shared)
-        self._replica = replica
-        return replica
+        self._way = way
+        return way.replica
 
     def _go_back(self) -> None:
         """Return to the former position after a move that failed."""
@@ -155,9 +161,10 @@ class Past:
         before, replica = self.position, self.replica
         try:
             with replica.observed(observer):
-                self._advance(replica, before + 1)
+                replica.go_to(before + 1)
+                self._correct(replica)
         except Exception:
-            self._replica = None
+            self._way = None
             self.go_to(before)
             raise
         self._position = replica.position
@@ -168,7 +175,7 @@ class Past:
         try:
             self.replica.swap(factory, init=init)
         except BaseException:
-            self._replica = None
+            self._way = None
             self.go_to(position)
             raise
         self.branch.append(CodeChange(position, factory, init))
@@ -179,7 +186,7 @@ class Past:
             return False
         position = self.position
         self.branch.pop()
-        self._replica = None
+        self._way = None
         self.go_to(position)
         return True
 
@@ -234,14 +241,15 @@ class Past:
             )
 
     def _name_slow(self, block: Block) -> None:
-        """Say once which attribute makes each step back take long."""
+        """Say once which attribute makes a look at attributes take long."""
         if self.history.is_slow_named or not block.memory:
             return
         (seconds, name), task = max((each.slowest, task) for task, each in block.memory.items())
         if seconds >= _SLOW_S:
             self.history.is_slow_named = True
             log.warning(
-                "%s: each step back copies %s of %s, which takes %.1f s: a store, or an array, is faster",
+                "%s: a look at attributes in the past copies all of them, %s of %s for %.1f s: a store, or "
+                "an array, is faster",
                 self.history.container.name,
                 name,
                 task,
@@ -316,14 +324,12 @@ class Past:
             sent.headers,
         )
 
-    def _can_go_on(self, replica: Replica, position: int | None = None) -> bool:
-        """True where a replica runs the code of the branch, or of what was recorded at a position (None: the
-        one that is shown)."""
+    def _can_go_on(self, replica: Replica, position: int) -> bool:
+        """True where a replica runs the code of the branch, or of what was recorded at a position."""
         code = self.branch[-1].factory if self.branch else replica.block.factory
         if replica.factory is not code or replica.changes != len(self.branch):
             return False
-        to = self._position if position is None else position
-        return bool(self.branch) or replica.block is self.history.block_at(to)
+        return bool(self.branch) or replica.block is self.history.block_at(position)
 
     def _copy_of(self, task: str) -> TaskInstance:
         """A task, by its name, that has run up to the position."""
@@ -339,27 +345,32 @@ class Past:
             replica.swap(each.factory, init=each.init)
         return replica
 
-    def _advance(self, replica: Replica, position: int) -> None:
+    def _advance(self, way: Way, position: int) -> None:
         if self.branch:
-            replica.go_to(position)
+            way.replica.go_to(position)
         else:
-            self._follow(replica, position)
+            way.go_to(position)
+            self._correct(way.replica)
 
     def _follow(self, replica: Replica, position: int) -> None:
-        """Go on to a position. What stores hold there is known, whatever the tasks do when they run again."""
+        """Go on to a position."""
         replica.go_to(position)
+        self._correct(replica)
+
+    def _correct(self, replica: Replica) -> None:
+        """Have stores hold what they held at the position, whatever the tasks did when they ran again."""
         if replica.changes:
             return
         self._compare_writes(replica)
-        replica.set_values(self.history.values_at(position))
+        replica.set_values(self.history.values_at(replica.position))
 
     def _compare_writes(self, replica: Replica) -> None:
         """Say so where tasks do not do the same when they run again."""
         if self._is_warned:
             return
-        for was, now in zip(
-            self._compared(replica.block.writes), self._compared(replica.writes), strict=False
-        ):
+        block, begin = replica.block, replica.ran_from
+        writes = block.writes if begin == block.start else block.writes.between(begin, None)
+        for was, now in zip(self._compared(writes), self._compared(replica.writes), strict=False):
             if was[:3] != now[:3] or (was[4] != now[4] and not self._expires(was[1])):
                 self._is_warned = True
                 log.warning(
@@ -380,7 +391,7 @@ class Past:
 
     def _reached(self, before: int, target: int) -> int:
         """The last position before the message at which a branch raises."""
-        self._replica = None
+        self._way = None
         replica = self._begun(before)
         reached = before
         try:

@@ -7,7 +7,8 @@ stand still meanwhile.
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -35,7 +36,7 @@ from streambench.debug.block import Block
 from streambench.debug.exchange import exchange, exchange_and_fill
 from streambench.debug.history import History
 from streambench.debug.recorded_inputs import RecordedConsumer
-from streambench.debug.script import Script, recorded_script
+from streambench.debug.script import Script, Waypoint, recorded_script
 from streambench.debug.scripted import HeldOutputs, ScriptedChooser, ScriptedClock
 from streambench.debug.writes import StoreWrite, Values
 from streambench.metrics.registry import MetricsRegistry
@@ -54,7 +55,8 @@ _FETCHED = 1_000
 class Replica:
     """A container as it was at the begin of a block; ``go_to`` moves it forward.
 
-    ``writes`` and ``outputs`` are those since the begin of the block."""
+    ``writes`` and ``outputs`` are those since ``ran_from``: the begin of the block, or the waypoint that it
+    was turned back to last."""
 
     def __init__(
         self, history: History, block: Block, factory: Any = None, script: Script | None = None
@@ -69,10 +71,20 @@ class Replica:
         """The number of times that its code was exchanged."""
         self.tasks: list[TaskInstance] = []
         self.traced: list[Any] = []
+        self.ran_from = script.start
+        """The position from which on it has run."""
         self._container = history.container
         self._context = LoopContext()
         self._handles = SharedHandles(self._context)
         self._observation = Observation()
+        self.serdes = StreamSerdes(self._container.config)
+        self._clock = ScriptedClock(self._read_clock)
+        self._take(script)
+        self._make_tasks(script)
+        self._loop = self._built(script)
+
+    def _take(self, script: Script) -> None:
+        """Take what is to be repeated."""
         self._metrics = MetricsRegistry()
         self._events: deque[TraceEvent] = deque(script.events)
         self._ticks: deque[tuple[int, int, int]] = deque(script.ticks)
@@ -80,9 +92,43 @@ class Replica:
         self._now_ms = script.now_ms
         self._batches = script.batches
         self._chooser = ScriptedChooser(script.order, script.start, script.batches)
-        self.serdes = StreamSerdes(self._container.config)
         self._held = HeldOutputs(self.serdes, lambda: self.position, script.keyless)
-        self._clock = ScriptedClock(self._read_clock)
+
+    def waypoint(self) -> Waypoint:
+        """All but memory that is needed to run from its position on once more."""
+        position, block = self.position, self.block
+        numbers = array("q", block.numbers)
+        for place, count in Counter(block.order[: position - block.start]).items():
+            numbers[place] += count
+        return Waypoint(
+            position=position,
+            now_ms=self._now_ms,
+            events=tuple(self._events),
+            ticks=tuple(self._ticks),
+            first_callback=self._callbacks,
+            numbers=numbers,
+            offsets={
+                task.name: [(each.offset, each.skip_before) for each in task.subscriptions]
+                for task in self.tasks
+            },
+            keyless=self._held.keyless,
+        )
+
+    def turn_back(self, waypoint: Waypoint) -> None:
+        """Stand where it stood. What its tasks keep in memory has been brought there."""
+        script = waypoint.script(self.history, self.block)
+        self.ran_from = waypoint.position
+        self.traced.clear()  # the list that the stores add to
+        self._handles.collected.clear()
+        self._handles.requests.clear()
+        self._context.input, self._context.until = None, 0
+        self._take(script)
+        for task in self.tasks:
+            for coordinator in (task.coordinator, task.window_coordinator, task.end_coordinator):
+                coordinator.forget()
+            task.open_inputs, task.window_sent = len(task.subscriptions), False
+            self._set_offsets(task, script)
+        self.set_values(script.values)
         self._loop = self._built(script)
 
     @property
@@ -96,7 +142,7 @@ class Replica:
 
     @property
     def writes(self) -> list[StoreWrite]:
-        """The writes to stores since the begin of the block."""
+        """The writes to stores since ``ran_from``."""
         return self.writes_from(0)
 
     def writes_from(self, number: int) -> list[StoreWrite]:
@@ -111,22 +157,22 @@ class Replica:
 
     @property
     def message(self) -> IncomingMessageEnvelope | None:
-        """The message processed last, of a batch its last one; None at the begin of the block."""
+        """The message processed last, of a batch its last one; None at ``ran_from``."""
         last = self._chooser.last
         is_single = last is None or self._batches.count(self.position) == 1
         return last if is_single else self.history.message_at(self.position)
 
     @property
     def outputs(self) -> list[tuple[int, Sent]]:
-        """The outputs since the begin of the block."""
+        """The outputs since ``ran_from``."""
         return self._held.sent
 
-    def go_to(self, position: int) -> int:
+    def go_to(self, position: int, target: int | None = None) -> int:
         """Process messages up to a position, and to the end of the batch there; how many. Raises what tasks
-        raise."""
+        raise. ``target``: that of the whole move, where it goes on from there."""
         self._context.take()
         before = self.position
-        self.history.moving = lambda: (self.position, position)
+        self.history.moving = lambda: (self.position, target or position)
         self._repeat_events()
         while self.position < position:
             due = self._events[0].position if self._events else position
@@ -196,12 +242,14 @@ class Replica:
             self._now_ms = self._ticks.popleft()[1]
         return self._now_ms
 
-    def _built(self, script: Script) -> EventLoop:
-        config, status, handles = self._container.config, self._container.status, self._handles
+    def _make_tasks(self, script: Script) -> None:
         numbers = {name: number for number, name in enumerate(self.history.trace.stores)}
         for live in self._container.tasks:
             if live.name in script.offsets:
                 self.tasks.append(self._task(live, script, numbers))
+
+    def _built(self, script: Script) -> EventLoop:
+        config, status, handles = self._container.config, self._container.status, self._handles
         dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
         failures = Failures(config, self.tasks, handles.collected, dead_letters, self._metrics)
         lanes = self._lanes(keep=dead_letters.keeps_failed, longest=script.batches.longest)
@@ -256,11 +304,14 @@ class Replica:
         )  # fmt: skip
         if script.memory is not None:
             script.memory[live.name].give(task)
-        for each, was, (offset, skip_before) in zip(
-            task.subscriptions, live.subscriptions, script.offsets[live.name], strict=True
-        ):
-            each.start, each.offset, each.skip_before = was.start, offset, skip_before
+        for each, was in zip(task.subscriptions, live.subscriptions, strict=True):
+            each.start = was.start
+        self._set_offsets(task, script)
         return task
+
+    def _set_offsets(self, task: TaskInstance, script: Script) -> None:
+        for each, (offset, skip_before) in zip(task.subscriptions, script.offsets[task.name], strict=True):
+            each.offset, each.skip_before = offset, skip_before
 
     def _object(self, script: Script, context: Context) -> Any:
         """The object of a task, to which its memory is given; a new one as after a start."""

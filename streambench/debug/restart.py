@@ -51,7 +51,7 @@ class Restart(Replica):
             task.init_again()
             task.context.start_at = None
 
-    def go_to(self, position: int) -> int:
+    def go_to(self, position: int, target: int | None = None) -> int:
         """Process the messages up to a position, and call the windows up to there; how many messages. Raises
         what tasks raise."""
         self._context.take()

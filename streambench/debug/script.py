@@ -68,3 +68,38 @@ def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int, int]]:
     return [
         tick for each in blocks for tick in ((each.start, each.now_ms, each.first_callback), *each.ticks)
     ]
+
+
+class Waypoint(Struct, kw_only=True):
+    """A position inside of a block, and what a replica repeats from there on: as a Script has it."""
+
+    position: int
+    now_ms: int
+    events: Sequence[TraceEvent]
+    ticks: Sequence[tuple[int, int, int]]
+    first_callback: int
+    numbers: Sequence[int]
+    offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
+    keyless: Mapping[SystemStream, int]
+
+    def __post_init__(self) -> None:
+        self.keyless = dict(self.keyless)
+
+    def script(self, history: History, block: Block) -> Script:
+        """The recorded run from here on."""
+        first, *later = history.since(block)
+        ssps, position = history.inputs.ssps, self.position
+        places = chain(first.order[position - first.start :], *(each.order for each in later))
+        return Script(
+            start=position,
+            now_ms=self.now_ms,
+            order=zip(count(position + 1), (ssps[place] for place in places), strict=False),
+            batches=Batches(chain.from_iterable(each.batches for each in (first, *later))),
+            events=self.events,
+            ticks=self.ticks,
+            first_callback=self.first_callback,
+            numbers=self.numbers,
+            offsets=self.offsets,
+            keyless=self.keyless,
+            values=history.values_at(position),
+        )

@@ -81,7 +81,7 @@ class HeldOutputs:
         self, serdes: StreamSerdes, position: Callable[[], int], keyless: Mapping[SystemStream, int]
     ) -> None:
         """``keyless``: per stream, the messages without a key that were sent before."""
-        self._keyless = dict(keyless)
+        self.keyless = dict(keyless)
         self.sent: list[tuple[int, Sent]] = []
         self._note = sent_noter(serdes, position)
         self._position = position
@@ -98,7 +98,7 @@ class HeldOutputs:
     def send(self, outgoing: Collected) -> None:
         position = self._position()
         for item in outgoing:
-            sent = with_turn(self._note(item), self._keyless)
+            sent = with_turn(self._note(item), self.keyless)
             sent.at = position
             self.sent.append((position, sent))
 

@@ -33,6 +33,11 @@ class SharedValues:
         ]
 
 
+def shared_objects(factory: Any) -> list[Any]:
+    """The objects that a task's code shares with others, and that may change."""
+    return [value for _, value in _values(factory) if isinstance(value, _LARGE)]
+
+
 def _values(factory: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(factory, type):
         for name, value in inspect.getmembers_static(factory):

@@ -104,4 +104,63 @@ def test_positions_keep_attributes_that_change_in_place(
         for position in (13, 2, 9, 0, 14, 5):
             session.goto(position)
             assert (position, shown(session)) == (position, seen[position])
-    assert caplog.text.count("each step back copies ") == 1
+    assert caplog.text.count("a look at attributes in the past copies ") == 1
+
+
+class Slotted:
+    """An object with slots, one of which is empty, and a ``__dict__``."""
+
+    __slots__ = ("__dict__", "held", "missing")
+
+    def __init__(self, held: Any) -> None:
+        self.held, self.more = held, [held]
+
+
+class Stated(Thing):
+    """An object that says itself what is copied of it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"held": "another"}
+
+
+class Made(Thing):
+    """An object that is made with an argument."""
+
+    def __new__(cls, *held: Any) -> Made:
+        made = super().__new__(cls)
+        made.first = held[0]
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return ("first",)
+
+
+class Single:
+    """An object of which there is one."""
+
+    def __deepcopy__(self, memo: Any) -> Single:
+        return self
+
+
+@pytest.mark.parametrize(
+    "value", [Thing([1], {"a": 2}), Slotted([1]), Stated(1), Made(1)], ids=lambda value: type(value).__name__
+)
+def test_an_object_is_copied_as_deepcopy_does(value: Any) -> None:
+    copy, expected = deep_copy(value, {}), deepcopy(value)
+    assert type(copy) is type(expected)
+    assert vars(copy) == vars(expected)
+    assert getattr(copy, "held", None) == getattr(expected, "held", None)
+    assert copy is not value
+
+
+def test_an_object_of_which_there_is_one_is_not_copied() -> None:
+    single = Single()
+    assert deep_copy([single], {})[0] is single
+
+
+def test_an_object_in_a_circle_is_copied_once() -> None:
+    thing = Thing([])
+    thing.held[0].append(thing)
+    copy = deep_copy({"one": thing, "two": thing}, {})
+    assert copy["one"] is copy["two"] is copy["one"].held[0][0]
+    assert copy["one"] is not thing

@@ -256,9 +256,9 @@ class Walk:
     def begin(self) -> None:
         """Begin a session from what is committed."""
         self.origin = origin_of(self.bench)
-        self.count = self.processed_by_a_run()
         self.session = Session(self.bench.container, history=True)
         self.session.start()
+        self.count = sum(each.lag or 0 for each in self.session.snapshot().partitions)
         self.code: Schedule = []
         self.branch: Schedule | None = None
         self.ticks: list[int] = []
@@ -448,15 +448,6 @@ class Walk:
         manager = MemoryCheckpointManager(checkpoints, last=generation)
         return bench(self.codes[0], config, copied(streams), manager, now)
 
-    def processed_by_a_run(self) -> int:
-        """The number of messages that are there to be processed."""
-        session = Session(self.once_more().container)
-        session.start()
-        session.run("caught-up")
-        session.wait()
-        session.abandon()
-        return session.position
-
     def fresh(self, position: int, schedule: tuple[tuple[int, type[Counter], bool], ...]) -> Any:
         other = self.once_more()
         session = Session(other.container, history=True)
@@ -475,7 +466,12 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(WALKS))
-def test_a_position_is_that_of_a_fresh_run_to_it(seed: int, tmp_path: Path) -> None:
+def test_a_position_is_that_of_a_fresh_run_to_it(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 3:  # with waypoints inside of blocks as short as these
+        monkeypatch.setattr("streambench.debug.way._NEAR", seed % 3)
+        monkeypatch.setattr("streambench.debug.way._FAR", 7)
     walk = Walk(seed, tmp_path)
     for _ in range(25):
         committed, live = walk.bench.committed(), walk.session.live

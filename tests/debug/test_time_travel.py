@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ import streambench as sb
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.conditions import ConditionError
 from streambench.debug.session import Session
-from streambench.errors import ContainerStateError, TaskError
+from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
 from streambench.testing import ManualClock
 from tests.container.jobs import Bench, send
@@ -265,68 +265,6 @@ def test_in_the_past_nothing_of_the_container_can_be_moved() -> None:
         session.run()
     session.stop()
     assert session.state == "stopped"
-
-
-class Noting(Counter):
-    """Notes each message in a list that no position brings back, and raises at one if it is there already."""
-
-    noted: ClassVar[list[str]] = []
-    raises = ""
-
-    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
-        if envelope.offset == self.raises and envelope.offset in self.noted:
-            raise ValueError("not twice")
-        self.noted.append(envelope.offset)
-        super().process(envelope, collector, coordinator)
-
-
-def noting(raises: str = "") -> tuple[Session, dict[int, Any]]:
-    """A session at its seventh message, and what each position showed."""
-    Noting.noted.clear()
-    Noting.raises = raises
-    session, _ = session_of(Noting, {"mem.in": {0: [{"key": key} for key in "abcabca"]}})
-    seen = {0: shown(session)}
-    while session.step():
-        seen[session.position] = shown(session)
-    return session, seen
-
-
-def test_the_past_runs_no_code_before_attributes_are_looked_at() -> None:
-    session, seen = noting()
-    noted = list(Noting.noted)
-    for position in (6, 5, 6, 2, 3, 0):
-        session.goto(position)
-        assert (session.stores(), session.offsets()) == (seen[position][0], seen[position][2])
-        assert len(session.outputs()) == len(seen[position][3])
-        assert session.watches() == {}
-    assert Noting.noted == noted
-    session.goto(3)
-    assert session.attributes()["Partition 0"]["seen"] == 3
-    assert Noting.noted == noted + noted[:3]
-    session.stop()
-
-
-def test_a_watch_of_attributes_has_each_step_back_run_the_task() -> None:
-    session, _ = noting()
-    session.watch("seen", "self.seen")
-    session.watch("key", "message['key']")
-    assert session.back(2) == 5
-    assert len(Noting.noted) > 7
-    assert session.watches() == {"seen": 5, "key": "b"}
-    session.stop()
-
-
-def test_a_task_that_raises_when_it_runs_again_still_shows_its_stores() -> None:
-    session, seen = noting(raises="2")
-    session.watch("seen", "self.seen")
-    assert session.back(2) == 5
-    assert session.stores() == seen[5][0]
-    assert "not twice" in str(session.watches()["seen"])
-    with pytest.raises(TaskError, match="not twice"):
-        session.attributes()
-    assert session.goto(2) == 2
-    assert shown(session) == seen[2]
-    session.stop()
 
 
 def test_attributes_that_cannot_be_copied_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
