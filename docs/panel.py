@@ -78,6 +78,7 @@ def _of_readme(lab: JupyterLab) -> None:
     notebook.run_all()
     shown = cells.index(SHOW)
     notebook.wait_text("message 20", cell=shown)
+    notebook.output(shown).get_by_role("tab", name="Outputs").click()
     _take(notebook.output(shown), PICTURE)
 
 

@@ -7,14 +7,16 @@ letters and block characters say too.
 from __future__ import annotations
 
 from html import escape
+from itertools import groupby
+from operator import attrgetter
 
 from msgspec.structs import replace
 
-from streambench.debug.bars import bar, choice_letters, filled
+from streambench.debug.bars import choice_letters, filled
 from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.panel_state import PanelState
-from streambench.debug.rows import rows
+from streambench.debug.rows import Row, rows
 from streambench.debug.view import snapshot_table
 from streambench_magics.figures import figure, label, offset, place_of
 from streambench_magics.strip import COLOURS, colour_number
@@ -82,15 +84,15 @@ def text(frame: PanelState) -> str:
 def _row(frame: PanelState, number: int) -> str:
     row = rows(frame.snapshot)[number]
     colour = COLOURS[colour_number(frame, row.stream, row.partition)]
-    position, _ = filled(frame.snapshot, row)
+    status = escape(frame.status(row))
     name = label(frame, row)
     values = (
         f'<span style="color:{colour}">&#9632;</span> {escape(middle_cut(name, _NAME))}',
-        "" if position is None else f'<span style="color:{colour}">{bar(position, _BAR)}</span>',
+        f'<span style="color:{colour}">{_bar(frame, row)}</span>',
         escape(offset(row.position)),
         figure(row.lag),
         escape(offset(row.checkpointed)),
-        escape(frame.status(row)),
+        f"<b>{status}</b>" if status == "chosen" else status,
     )
     cells = "".join(
         f'<td align="{side}" style="text-align:{side};'
@@ -98,6 +100,16 @@ def _row(frame: PanelState, number: int) -> str:
         for at, ((_, side), value) in enumerate(zip(_COLUMNS, values, strict=True))
     )
     return f"<tr>{cells}</tr>"
+
+
+def _bar(frame: PanelState, row: Row) -> str:
+    """The part of a partition that is read, paler from its last checkpoint on, and what is left."""
+    position, checkpoint = filled(frame.snapshot, row)
+    if position is None:
+        return ""
+    committed = position if row.folded else min(position, checkpoint or 0.0)
+    solid, read = (round(percent * _BAR / 100) for percent in (committed, position))
+    return "█" * solid + "▒" * (read - solid) + "░" * (_BAR - read)
 
 
 def _choices(frame: PanelState) -> str:
@@ -109,7 +121,11 @@ def _choices(frame: PanelState) -> str:
     inputs = (each.ssp for each in frame.snapshot.partitions)
     shown = choices[-_CHOICES:]
     letters, legend = choice_letters(shown, frame.commits, inputs, by_partition=frame.one_stream)
-    line = "".join(each.letter + ("|" if each.committed else "") for each in letters)
+    line = "".join(
+        f'<span style="background:{COLOURS[number % len(COLOURS)]};color:#000">'
+        f"{''.join(each.letter + '|' * each.committed for each in run)}</span>"
+        for number, run in groupby(letters, attrgetter("number"))
+    )
     meant = ", ".join(f"{letter} {middle_cut(name, _NAME)}" for letter, name in list(legend.items())[:8])
     said, last = "", frame.choice
     if last is not None:

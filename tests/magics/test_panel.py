@@ -346,12 +346,22 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+def test_bars_of_the_static_table_say_what_is_committed_without_colour(page: Page) -> None:
+    page.ip.run("%stream step 2")
+    page.ip.run("%stream commit")
+    page.ip.run("%stream step")
+    html = re.sub(r' style="[^"]*"', "", table_html(static_view(page.panel.job)))
+    assert re.findall("[█▒░]+", html) == ["█" * 10 + "▒" * 10, "█" * 10 + "░" * 10]
+    assert "<b>chosen</b>" in html
+    assert re.sub("<[^>]+>", "", html.split("<code>")[1].split("</code>")[0]) == "AB|A"
+
+
 def test_words_of_the_static_table_have_the_colour_of_the_page(page: Page) -> None:
     page.ip.run("%stream step 3")
     page.ip.run("%stream commit")
     html = table_html(static_view(page.panel.job), "a note")
     coloured = re.findall(r"<[^>]*\bcolor:(#[0-9a-f]{6})[^>]*>([^<]*)", html)
-    assert {text.strip("━┄") for _, text in coloured} <= {"", "&#9632;", "&#9679;"}
+    assert {text.strip("█▒░") for _, text in coloured} <= {"", "&#9632;", "&#9679;"}
     sign = luminance(next(colour for colour, text in coloured if text == "&#9679;"))
     for paper in ("#ffffff", "#111111", "#0d1117"):
         brighter, darker = sorted((sign, luminance(paper)), reverse=True)
