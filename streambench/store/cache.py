@@ -70,6 +70,13 @@ class CachedEngine(StoreEngine):
         self._write_down()
         return len(self._engine)
 
+    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        self._write_down()
+        return self._engine.batches()
+
+    def estimate(self) -> int | None:
+        return self._engine.estimate()
+
     def snapshot(self) -> Any:
         self._write_down()
         return self._engine.snapshot()

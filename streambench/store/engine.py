@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from streambench.config import Config
+
+BATCH = 10_000
+"""The number of entries in a batch, at most."""
 
 
 class StoreEngine(ABC):
@@ -66,6 +70,23 @@ class StoreEngine(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """The number of entries."""
+
+    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """All entries, as keys and values, up to ``BATCH`` at a time, in any order. Nothing is written
+        meanwhile."""
+        entries = self.range(None, None)
+        try:
+            while some := list(islice(entries, BATCH)):
+                keys, values = zip(*some, strict=True)
+                yield keys, values
+        finally:
+            close = getattr(entries, "close", None)
+            if close is not None:
+                close()
+
+    def estimate(self) -> int | None:
+        """About how many entries there are; None where it takes long to know."""
+        return None
 
     @abstractmethod
     def snapshot(self) -> Any:

@@ -68,6 +68,9 @@ class ExpiringEngine(StoreEngine):
     def __len__(self) -> int:
         return sum(1 for _ in self.range(None, None))
 
+    def estimate(self) -> int | None:
+        return self._engine.estimate()
+
     def snapshot(self) -> Any:
         return self._engine.snapshot()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streambench.config import Config
-from streambench.store.engine import StoreEngineFactory
+from streambench.store.engine import BATCH, StoreEngineFactory
 from streambench.store.moments import Moment, RewindableEngine
 
 _FEW = 16
@@ -54,7 +54,8 @@ class MemoryEngine(RewindableEngine):
         written: Sequence[int | None] | None = None,
     ) -> None:
         if self._newest() is None and None not in values:
-            self._moved.update(dict.fromkeys(set(keys) - self._data.keys()))
+            if self._ordered:  # without an order so far, all of it is made when it is needed
+                self._moved.update(dict.fromkeys(set(keys) - self._data.keys()))
             self._data.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
             return
         for key, value in zip(keys, values, strict=True):
@@ -72,6 +73,15 @@ class MemoryEngine(RewindableEngine):
     def __len__(self) -> int:
         return len(self._data)
 
+    def batches(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        data = self._data
+        keys, values = list(data), list(data.values())
+        for at in range(0, len(keys), BATCH):
+            yield keys[at : at + BATCH], values[at : at + BATCH]
+
+    def estimate(self) -> int:
+        return len(self._data)
+
     def _entries(self, keys: list[bytes], moment: Moment) -> Iterator[tuple[bytes, bytes]]:
         data = self._data
         for key in keys:
@@ -86,7 +96,9 @@ class MemoryEngine(RewindableEngine):
 
     def _in_order(self) -> list[bytes]:
         keys, data, moved = self._ordered, self._data, self._moved
-        if len(moved) <= _FEW:
+        if not keys:
+            self._ordered = keys = sorted(data)
+        elif len(moved) <= _FEW:
             for key in moved:
                 at = bisect_left(keys, key)
                 was_there = at < len(keys) and keys[at] == key

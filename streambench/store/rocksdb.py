@@ -153,6 +153,10 @@ class RocksDbEngine(RewindableEngine):
         """Counts them, which takes as long as reading them all."""
         return sum(1 for _ in self._db.keys())  # noqa: SIM118 - it is no mapping
 
+    def estimate(self) -> int | None:
+        estimate: int | None = self._db.property_int_value("rocksdb.estimate-num-keys")
+        return estimate
+
     def flush(self) -> None:
         """Nothing is kept back here: what was written outlives this process, and the mark shows what of it is
         committed."""

@@ -244,6 +244,17 @@ class TaskStore(KeyValueStore):
         self._counts.flushes.count += 1
         self.engine.flush()
 
+    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """All entries as the engine holds them, with their times where they expire, many at a time. Raises
+        StoreError at their end where the store was closed meanwhile: some may be missing."""
+        yield from (self.engine if self._expiring is None else self._expiring.below).batches()
+        if self._owner.ident == 0:
+            self._refuse()
+
+    def load(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Put entries as ``batches`` gave them. The changelog does not learn of them."""
+        (self.engine if self._expiring is None else self._expiring.below).load(keys, values)
+
     def close(self) -> None:
         """Close the store. Using it afterwards is a StoreError, closing it again is not."""
         self._owner = _Thread(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 from streambench.store.engine import StoreEngine
@@ -14,7 +13,6 @@ from streambench.store.memory import MemoryEngine
 log = logging.getLogger(__name__)
 
 _MOST_KEPT = 128 << 20
-_KEPT_AT_ONCE = 10_000
 
 
 class WriteLog(Protocol):
@@ -90,6 +88,12 @@ class TracedEngine(StoreEngine):
     def __len__(self) -> int:
         return len(self.engine)
 
+    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        return self.engine.batches()
+
+    def estimate(self) -> int | None:
+        return self.engine.estimate()
+
     def snapshot(self) -> Any:
         return self.engine.snapshot()
 
@@ -136,19 +140,14 @@ def traced_engine(engine: StoreEngine) -> TracedEngine:
     assert isinstance(found, TracedEngine), "the store is not traced"
     return found
 
+
 def _copy(engine: StoreEngine, to: StoreEngine) -> bool:
     """Copy the entries of an engine; False where they are too large, and none is copied."""
-    size, entries = 0, engine.range(None, None)
-    try:
-        while some := list(islice(entries, _KEPT_AT_ONCE)):
-            keys, values = zip(*some, strict=True)
-            size += sum(map(len, keys)) + sum(map(len, values))
-            if size > _MOST_KEPT:
-                to.close()
-                return False
-            to.load(keys, values)
-    finally:
-        close = getattr(entries, "close", None)
-        if close is not None:
-            close()
+    size = 0
+    for keys, values in engine.batches():
+        size += sum(map(len, keys)) + sum(map(len, values))
+        if size > _MOST_KEPT:
+            to.close()
+            return False
+        to.load(keys, values)
     return True

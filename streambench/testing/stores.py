@@ -112,6 +112,21 @@ class StoreEngineContract(ABC):
         assert len(engine) == 20
         engine.close()
 
+    def test_batches_hold_all_entries_and_fill_another_engine(self, tmp_path: Path) -> None:
+        engine, other = self.engine(tmp_path / "one"), self.engine(tmp_path / "other")
+        for at in range(25):
+            engine.put(b"%02d" % (at * 7 % 25), b"%d" % at)
+        engine.delete(b"07")
+        for keys_, values in engine.batches():
+            assert len(keys_) == len(values)
+            other.load(keys_, values)
+        assert contents(other) == contents(engine)
+        assert len(other) == 24
+        estimate = engine.estimate()
+        assert estimate is None or estimate >= 0
+        engine.close()
+        other.close()
+
     def test_a_range_may_be_left_unread(self, tmp_path: Path) -> None:
         engine = self.engine(tmp_path)
         engine.load([b"a", b"b"], [b"1", b"2"])
