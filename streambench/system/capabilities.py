@@ -4,8 +4,9 @@ The container looks once, at its start, with ``isinstance``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
@@ -147,6 +148,62 @@ class Compacting(Protocol):
     def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         """From these offsets on compaction must leave everything as it is, until it gets later ones. Used for
         changelogs: a checkpoint that is kept may want any state from there on."""
+
+
+class SnapshotName(NamedTuple):
+    """The name of a snapshot of state: it is that of a changelog that ends before ``offset``, at a commit
+    (generation and number)."""
+
+    offset: int
+    commit: tuple[int, int]
+
+
+class StateSnapshots(Protocol):
+    """The snapshots of state beside one partition of a changelog: what its messages before an offset lead to.
+
+    A process that was replaced may still write some. They hold what it had committed, so that they are as
+    good as others; the committed offset alone decides which of them is used."""
+
+    def names(self, upto: int) -> list[SnapshotName]:
+        """The snapshots that hold nothing from the offset ``upto`` on, newest first, by their names alone."""
+
+    def entries(self, name: SnapshotName, *, stamped: bool) -> int | None:
+        """The number of entries of a snapshot; None where it does not lead to what the changelog holds.
+        ``stamped``: see ``write``. Raises CorruptDataError where it is damaged, and OSError."""
+
+    def is_valid(self, name: SnapshotName) -> bool:
+        """False where compaction may have removed changes behind a snapshot since ``entries``."""
+
+    def read(self, name: SnapshotName) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+        """The entries of a snapshot, as keys and values, many at a time. Raises CorruptDataError, OSError."""
+
+    def write(
+        self,
+        name: SnapshotName,
+        batches: Iterable[tuple[Sequence[bytes], Sequence[bytes]]],
+        *,
+        stamped: bool,
+    ) -> int | None:
+        """Write a snapshot, and remove older ones, but for one; the number of its entries. None: nothing was
+        written, because the changelog does not end where the name says.
+
+        ``stamped``: each value begins with the time it was written. Raises UnknownStreamError where the
+        stream was deleted since; and OSError."""
+
+    def remove(self, name: SnapshotName) -> None:
+        """Remove a snapshot. Raises OSError."""
+
+    def path(self, name: SnapshotName) -> Path:
+        """The file of a snapshot."""
+
+
+@runtime_checkable
+class KeepingSnapshots(Protocol):
+    """An admin of streams beside which snapshots of state can be kept, in files. Their offsets are whole
+    numbers."""
+
+    def snapshots(self, ssp: SystemStreamPartition) -> StateSnapshots | None:
+        """Those of a partition of a changelog; None where it has no identity. Raises UnknownStreamError."""
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from typing import Any
 from streambench.errors import UnknownStreamError
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.log.repair import Loss
+from streambench.system.log.snapshots import LogSnapshots
 from streambench.system.log.streams import Log
 from streambench.system.numbered import NumberedAdmin, to_number
 
@@ -94,6 +95,13 @@ class LogAdmin(NumberedAdmin):
     def keep_from(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         for ssp, offset in offsets.items():
             self.log.partition(ssp.stream, ssp.partition).keep_from(to_number(offset, ssp))
+
+    def snapshots(self, ssp: SystemStreamPartition) -> LogSnapshots | None:
+        """The snapshots of state beside a partition."""
+        identity = self.identity(ssp, "0")
+        if identity is None:
+            return None
+        return self.log.partition(ssp.stream, ssp.partition).snapshots(identity)
 
     def bytes_between(self, ssp: SystemStreamPartition, first: str, end: str) -> int:
         partition = self.log.partition(ssp.stream, ssp.partition)

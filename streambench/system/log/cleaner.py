@@ -137,6 +137,9 @@ class Cleaner:
             for segment in sealed
             for frame in self._frames(segment)
         ]
+        if sealed:
+            # Before anything is gone: a snapshot of state relies on all that no compaction has looked at.
+            write_note(self._place.directory / COMPACTED, sealed[-1].base)
         if keyed:
             # The largest offset per key; where that is a tombstone whose time is over, the key goes
             # altogether.
@@ -149,8 +152,6 @@ class Cleaner:
             for segment, following in pairwise([*sealed, *self._following(sealed)]):
                 self._rewrite(segment, keep, following.base)
             self._join_empty(sealed)
-        if sealed:
-            write_note(self._place.directory / COMPACTED, sealed[-1].base)
 
     def _following(self, sealed: list[Segment]) -> list[Segment]:
         """The segment behind these, if there is one."""
@@ -202,6 +203,19 @@ class Cleaner:
             None
             if upto is None
             else next((each.base for each in segments(self._place.directory) if each.base > upto), None)
+        )
+
+    def compacted_past(self, offset: int) -> bool:
+        """False if compaction has looked at nothing from ``offset`` on, nor is about to.
+
+        Headers count as well as the note, which may have been deleted because it was damaged."""
+        if self._number(COMPACTED) is not None:
+            upto = self.compacted_to()
+            if upto is None or upto > offset:
+                return True
+        return any(
+            following.base > offset and self._header(segment).end is not None
+            for segment, following in pairwise(segments(self._place.directory))
         )
 
     def _compactable(self, now_ms: int) -> list[Segment]:

@@ -30,6 +30,7 @@ from streambench.system.log.place import Place, ends_early
 from streambench.system.log.repair import Loss
 from streambench.system.log.segment import Segment, find, segment_of, segments
 from streambench.system.log.settings import Settings
+from streambench.system.log.snapshots import Changelog, LogSnapshots, fingerprint
 from streambench.system.timestamps import as_milliseconds
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Partition:
         self._place = place
         self._handles = handles
         self._fails_on_loss = settings.fail_on_data_loss
+        self._forces = settings.fsync != "never"
         self._cleaner = Cleaner(place, handles, settings)
         self._appender = Appender(place, handles, settings)
         self._end: tuple[Any, int, int] | None = None
@@ -152,6 +154,22 @@ class Partition:
         """The first offset that compaction has not looked at; None where there was none yet."""
         with self._located():
             return self._cleaner.compacted_to()
+
+    def snapshots(self, identity: str) -> LogSnapshots:
+        """The snapshots of the state that this partition, as a changelog, leads to. ``identity``: that of
+        its stream."""
+        changelog = Changelog(self._place, identity, self._fingerprint_before, self._cleaner.compacted_past)
+        return LogSnapshots(changelog, force=self._forces)
+
+    def _fingerprint_before(self, offset: int) -> str | None:
+        """A fingerprint of the message before an offset; None where that is not there, nor the first one."""
+        oldest, upcoming = self.bounds()
+        if oldest or not 0 < offset <= upcoming:
+            return None
+        batches = self.read(offset - 1, 1)
+        if not batches or batches[0].column(0)[0].as_py() != offset - 1:
+            return None
+        return fingerprint(batches[0].slice(0, 1))
 
     def damage(self) -> list[Loss]:
         """The damage, in the order of its offsets; nothing is changed. Appends wait
