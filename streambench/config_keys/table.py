@@ -181,6 +181,9 @@ stores.<n>.changelog.delete.retention.ms: integer = 86400000
     how long a new changelog keeps the mark of a deleted key
 stores.<n>.changelog.max.message.size.bytes: integer = 1048576, at least 1
     the size from which on a value counts as large
+stores.<n>.snapshot.changes: integer = 10000, at least 0
+    a snapshot of the state is written beside a changelog in a log after so many changes, or as many as there
+    are entries; 0: none is written or used
 stores.<n>.disallow.large.messages: boolean = false
     a large value is an error when it is put, not at the commit
 stores.<n>.drop.large.messages: boolean = false

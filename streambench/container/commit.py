@@ -56,6 +56,8 @@ class Commits:
         the last commit: an idle job would fill the history of checkpoints with it."""
         with self._took.time():
             self._commit_changed(tasks, is_last=is_last)
+            if is_last:
+                self._state.write_last_snapshots()
 
     def _commit_changed(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
         due = self._tasks if self._outbox.whole else tasks

@@ -34,8 +34,9 @@ class Restore:
 
     ``here``: what the changelog's partition holds, asked after every older writer was fenced. ``committed``:
     its upcoming offset as of the checkpoint, the first that is not part of the state; None: nothing was
-    committed, so that none is. ``compare``: that of the changelog's system. ``is_there``: the engine holds
-    the state of the checkpoint already, and only what stands behind it has to be read; otherwise it is empty.
+    committed, so that none is. ``compare``: that of the changelog's system. ``held``: the offset up to which
+    the engine holds the state already, so that only what stands behind it has to be read; None: the engine is
+    empty.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class Restore:
         compare: Compare,
         *,
         store: str,
-        is_there: bool = False,
+        held: str | None = None,
     ) -> None:
         self.ssp = ssp
         self.entries = 0
         self._engine = engine
+        self._store = store
+        self._here = here
         self._newest = here.newest
         self.committed = committed
         self._compare = compare
@@ -61,13 +64,8 @@ class Restore:
                 ssp, store, committed, "it is empty" if here.newest is None else f"it ends at {here.upcoming}"
             )
         self.start = here.oldest
-        if (
-            is_there
-            and here.oldest is not None
-            and committed is not None
-            and self._order(committed, here.oldest) > 0
-        ):
-            self.start = committed
+        if held is not None and here.oldest is not None and self._order(held, here.oldest) > 0:
+            self.start = held
         at_end = (
             here.upcoming is not None
             and self.start is not None
@@ -75,6 +73,10 @@ class Restore:
         )
         self.done = self.start is None or at_end
         self.total = _between(self.start, here.upcoming)
+
+    def again(self) -> Restore:
+        """The same restore from the beginning of the changelog. The engine must be empty."""
+        return Restore(self._engine, self.ssp, self._here, self.committed, self._compare, store=self._store)
 
     def take(self, chunk: Chunk) -> None:
         """Apply the next entries of the changelog."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from streambench.container.known_stores import (
 from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
 from streambench.container.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
+from streambench.container.snapshots import Snapshots
 from streambench.container.trace import Trace, TracedClock
 from streambench.counts import sum_known
 from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, do_all
@@ -109,6 +110,8 @@ class TaskStores:
         self._temporary: TemporaryDirectory | None = None
         self._remove_temporary: Callable[[], object] = lambda: None
         self._keep_at_ns = clock.monotonic_ns()
+        self._last = dict(of_tasks)
+        self._snapshots = Snapshots(job, systems, stop_ms=config.integer("task.shutdown.ms"))
         self._stores: dict[str, dict[str, TaskStore]] = {task.name: {} for task in self._tasks}
         try:
             for task in self._tasks:
@@ -170,9 +173,8 @@ class TaskStores:
             if progress is not None:
                 progress(RestoreProgress(sum(each.entries for _, _, each in restores), total))
 
-        for system in sorted({each.ssp.system for _, _, each in restores}):
-            of_system = [each for _, _, each in restores if each.ssp.system == system]
-            restore_all(self._systems.consumer(system, self._metrics), of_system, report)
+        self._read([each for _, _, each in restores], report)
+        self._read(list(self._overtaken(restores)), report)
         corrections = []
         for task, store, each in restores:
             self._metrics.counter("entries-restored", f"store-{store}").inc(each.entries)
@@ -183,16 +185,32 @@ class TaskStores:
                 self._report_correction(task, store, each, len(wrong), last.get(task), manager)
                 corrections.append(self._changes(task, store, wrong))
         read = sum(each.entries for _, _, each in restores)
-        if read:
+        if read or self._snapshots.loaded:
             seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
             log.info(
-                "%s: %d entries of changelogs were read in %.1f s to restore %d stores",
+                "%s: %d entries of changelogs were read in %.1f s to restore %d stores, %d from snapshots",
                 self._job,
                 read,
                 seconds,
                 len(restores),
+                self._snapshots.loaded,
             )
         return corrections
+
+    def _read(self, restores: Sequence[Restore], report: Callable[[], None]) -> None:
+        """Read the changelogs of these restores."""
+        for system in sorted({each.ssp.system for each in restores}):
+            of_system = [each for each in restores if each.ssp.system == system]
+            restore_all(self._systems.consumer(system, self._metrics), of_system, report)
+
+    def _overtaken(self, restores: list[tuple[str, str, Restore]]) -> Iterator[Restore]:
+        """The restores from snapshots behind which compaction may have removed deletions while the rest was
+        read, put back to their begin."""
+        for at, (task, store, one) in enumerate(restores):
+            if self._snapshots.is_overtaken(task, store):
+                self._stores[task][store].engine.clear()
+                restores[at] = task, store, one.again()
+                yield restores[at][2]
 
     def _report_correction(
         self,
@@ -234,24 +252,21 @@ class TaskStores:
             checkpoint = last.get(task, Checkpoint({}))
             for store, ssp in changelogs.items():
                 engine = self._stores[task][store].engine
-                found = engine.marked()
-                is_there = found is not None and found == self._marker(task, store, checkpoint)
-                if found is not None and not is_there:
+                marked = engine.marked()
+                is_there = marked is not None and marked == self._marker(task, store, checkpoint)
+                if marked is not None and not is_there:
                     engine.clear()
                 admin = self._systems.admin(ssp.system)
                 here, committed = metadata[ssp.system_stream][ssp.partition], checkpoint.changelogs.get(store)
-                one = Restore(
-                    engine,
-                    ssp,
-                    here,
-                    committed,
-                    admin.compare,
-                    store=store,
-                    is_there=is_there,
-                )
                 if committed is not None and not is_there:
                     rewind = self._config.command("checkpoints --rewind oldest")
                     check_not_compacted(ssp, committed, admin.compacted_to(ssp), admin.compare, rewind)
+                self._snapshots.add(task, self._stores[task][store], self._definitions[store], ssp)
+                held = None
+                if committed is not None:
+                    snapshot = self._snapshots.find(task, store, committed, load=not is_there)
+                    held = committed if is_there else snapshot
+                one = Restore(engine, ssp, here, committed, admin.compare, store=store, held=held)
                 restores.append((task, store, one))
         return restores
 
@@ -269,11 +284,17 @@ class TaskStores:
         for task, checkpoint in checkpoints.items():
             for store in self._changelogs[task]:
                 self._write_marker(task, store, checkpoint)
+        self._last.update(checkpoints)
+        self._snapshots.write_due(checkpoints)
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._keep_at_ns:
             self._retain_changelogs(manager)
             took_ns = self._clock.monotonic_ns() - now_ns
             self._keep_at_ns = now_ns + max(_KEEP_EVERY_NS, took_ns * _KEEP_SHARE)
+
+    def write_last_snapshots(self) -> None:
+        """Write the snapshots that are due after the last commit: until the next start nothing changes."""
+        self._snapshots.write_last(self._last)
 
     def close(self) -> None:
         """Close all stores."""
@@ -321,6 +342,8 @@ class TaskStores:
                         each.changelogs[store] for each in history.get(task, ()) if store in each.changelogs
                     ]
                     if wanted and ssp.system in keeping:
+                        kept = self._snapshots.kept(task, store, self._last[task].changelogs.get(store))
+                        wanted += [] if kept is None else [kept]
                         least = _least(wanted, self._systems.admin(ssp.system))
                         keeping[ssp.system].keep_from({ssp: least})
         except (StreambenchError, OSError) as error:

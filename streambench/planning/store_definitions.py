@@ -47,7 +47,7 @@ class StoreDefinition(Struct, frozen=True):
     ``batch``: how many changes of them are written at once. ``ttl_ms``: how long an entry lives after it was
     written; None: for ever. ``limit``: of the size of values; None: any may be. ``formats``: of keys and of
     values, the names of the bytes that their serdes write; ``checks_formats``: state that other serdes have
-    written is refused.
+    written is refused. ``snapshot_changes``: a snapshot is written after so many changes; 0: never.
     """
 
     name: str
@@ -63,6 +63,7 @@ class StoreDefinition(Struct, frozen=True):
     limit: ValueLimit | None
     reuses_files: bool
     checks_formats: bool
+    snapshot_changes: int
 
     def engine(
         self,
@@ -163,6 +164,7 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
         ),
         reuses_files=not config.boolean(prefix + "clean.on.container.start"),
         checks_formats=config.boolean(prefix + "serde.check"),
+        snapshot_changes=config.integer(prefix + "snapshot.changes"),
     )
 
 

@@ -120,12 +120,17 @@ class Job:
         manager.close()
 
     def changelog(self) -> list[tuple[bytes, bytes | None]]:
-        """All that the changelog holds."""
-        found: list[tuple[bytes, bytes | None]] = []
+        """The keys and values of all that the changelog holds."""
+        return [(key, value) for _, _, key, value in self.changelog_rows()]
+
+    def changelog_rows(self) -> list[tuple[int, int, bytes, bytes | None]]:
+        """All that the changelog holds: offset, timestamp, key and value."""
+        found: list[tuple[int, int, bytes, bytes | None]] = []
 
         def read(systems: Systems) -> None:
             for batch in systems.admin("log").log.partition(CHANGELOG.stream, 0).read(0):  # type: ignore[attr-defined]
-                found.extend(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+                columns = (batch[name].to_pylist() for name in ("offset", "timestamp", "key", "value"))
+                found.extend(zip(*columns, strict=True))
 
         with_systems(self.config, read)
         return found
@@ -158,3 +163,8 @@ def held(container: sb.Container) -> dict[str, str]:
 def restored(container: sb.Container) -> float:
     """How many entries of the changelog a start has read."""
     return container.metrics.snapshot()["store-s.entries-restored"]
+
+
+def snapshots(directory: Path) -> list[Path]:
+    """The snapshots of the job's store, oldest first."""
+    return sorted((directory / "log" / CHANGELOG.stream / "0").glob("snapshot-*"))

@@ -73,9 +73,7 @@ def test_entries_of_any_size_are_read_as_they_were(
         name = SnapshotName(1, (1, 1))
         given = [([key for key, _ in batch], [value for _, value in batch]) for batch in batches]
         count = files(log).write(name, given, stamped=True)
-        found = [
-            entry for keys, values in files(log).read(name) for entry in zip(keys, values, strict=True)
-        ]
+        found = [entry for keys, values in files(log).read(name) for entry in zip(keys, values, strict=True)]
         assert found == [entry for batch in batches for entry in batch]
         assert files(log).entries(name, stamped=True) == count == len(found)
 
