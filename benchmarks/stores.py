@@ -49,6 +49,8 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
                 yield Figure(f"store: {name}, {changelog}, {keys:,} keys", rate / 1e3, "k get+put/s")
     for name in ("memory", "rocksdb"):
         yield from _restore(directory, kinds[name], name, count // 5, rounds)
+        for changes in (1, 10):
+            yield from _snapshot(directory, kinds[name], name, changes, count // 5, rounds)
 
 
 def _started(directory: Path, values: dict[str, object]) -> sb.Container:
@@ -88,17 +90,14 @@ def _restore(
     directory: Path, values: dict[str, object], name: str, count: int, rounds: int
 ) -> Iterator[Figure]:
     path = directory / "stores"
-    container = _started(path, values)
-    store = container.tasks[0].context.store("s")
-    for number in range(count):
-        store.put(f"user-{number:06d}", _VALUE)
-    container.stop()
+    values = {**values, "stores.s.snapshot.changes": 0}
+    _fill(path, values, count, 1)
     megabytes = count * (len("user-000000") + len(_VALUE) + 2) / 1e6
     best = again = float("inf")
     for _ in range(rounds):
         shutil.rmtree(path / "_jobs" / "bench-1" / "stores", ignore_errors=True)
-        best = min(best, _start_seconds(path, values))
-        again = min(again, _start_seconds(path, values))
+        best = min(best, _start_seconds(path, values)[0])
+        again = min(again, _start_seconds(path, values)[0])
     yield Figure(
         f"restore: {name}, from the changelog",
         megabytes / best,
@@ -110,9 +109,49 @@ def _restore(
     shutil.rmtree(path)
 
 
-def _start_seconds(path: Path, values: dict[str, object]) -> float:
-    began = time.perf_counter()
+def _snapshot(
+    directory: Path, values: dict[str, object], name: str, changes: int, count: int, rounds: int
+) -> Iterator[Figure]:
+    """The CPU time of a start without local files, from a snapshot and from the whole changelog, and that
+    of writing the snapshot."""
+    path = directory / "stores"
+    values = {**values, "stores.s.clean.on.container.start": True}
+    whole = {**values, "stores.s.snapshot.changes": 0}
+    _fill(path, whole, count, changes)
     container = _started(path, values)
-    seconds = time.perf_counter() - began
+    began = time.process_time()
     container.stop()
+    wrote = time.process_time() - began
+    assert list((path / "bench-1-s-changelog").glob("*/snapshot-*"))
+    with_snapshot = without = float("inf")
+    for _ in range(rounds):
+        without = min(without, _start_seconds(path, whole)[1])
+        with_snapshot = min(with_snapshot, _start_seconds(path, values)[1])
+    times = "once" if changes == 1 else f"{changes} times"
+    yield Figure(
+        f"restore: {name}, from a snapshot / from the whole changelog, each key changed {times}",
+        with_snapshot / without,
+        "of the CPU time",
+        note=f"{count:,} entries in {with_snapshot:.2f} s, {without:.2f} s; written in {wrote:.2f} s",
+    )
+    shutil.rmtree(path)
+
+
+def _fill(path: Path, values: dict[str, object], count: int, changes: int) -> None:
+    """Put entries, each so many times, with a commit for each time."""
+    container = _started(path, values)
+    store = container.tasks[0].context.store("s")
+    for _ in range(changes):
+        for number in range(count):
+            store.put(f"user-{number:06d}", _VALUE)
+        container.commit()
+    container.stop()
+
+
+def _start_seconds(path: Path, values: dict[str, object]) -> tuple[float, float]:
+    """The wall and CPU time of a start."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    container = _started(path, values)
+    seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    container.abandon()
     return seconds
