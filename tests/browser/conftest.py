@@ -13,7 +13,8 @@ A cell that runs for long: ``run = notebook.start_cell(2)``, do something meanwh
 lab.reopen(notebook)``. Everything else is in ``Notebook`` (notebook.py).
 
 Server and browser start once for all the tests of this folder that one process runs (5-10 s); notebooks and
-kernels are each test's own. What is left running at the end is killed and makes the last test fail. The
+kernels are each test's own. A page goes from one notebook to the next, unless it had an error or the test
+sets ``notebook.spoils_page``. What is left running at the end is killed and makes the last test fail. The
 browser is the one that ``tools/browser.sh`` finds.
 """
 
@@ -26,7 +27,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.lab import JupyterLab
+from tests.browser.lab import VIEWPORT, JupyterLab
 from tests.surroundings import missing
 
 FIND_BROWSER = Path(__file__).resolve().parents[2] / "tools" / "browser.sh"
@@ -56,7 +57,7 @@ def browser() -> Iterator[Browser]:
 def lab_server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterLab]:
     """JupyterLab, for all tests of this folder."""
     with (
-        browser.new_context(viewport={"width": 1280, "height": 960}) as context,
+        browser.new_context(viewport=VIEWPORT) as context,
         JupyterLab(tmp_path_factory.mktemp("lab"), context) as server,
     ):
         yield server

@@ -25,7 +25,7 @@ from typing import Self
 
 import nbformat
 import psutil
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Page, ViewportSize
 
 from tests.browser.notebook import Notebook
 
@@ -36,6 +36,7 @@ def end_with_the_test():
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 threading.Thread(target=end_with_the_test, daemon=True).start()
+sys.modules["rfc3987_syntax"] = None  # a second of CPU, for a check of addresses that is optional
 from jupyterlab.labapp import main
 main()
 """
@@ -51,6 +52,7 @@ _SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none", "kernelShutdown": True},
 }
 
+VIEWPORT: ViewportSize = {"width": 1280, "height": 960}
 START_SECONDS = 90
 STOP_SECONDS = 20
 
@@ -72,6 +74,8 @@ class JupyterLab:
         self._port = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._open: list[Notebook] = []
+        #: With JupyterLab and no notebook: to load it takes longer than most tests.
+        self._empty_page: Page | None = None
 
     def __enter__(self) -> Self:
         self.notebooks.mkdir(parents=True)
@@ -133,15 +137,30 @@ class JupyterLab:
         return self._open_served(path)
 
     def _open_served(self, path: Path) -> Notebook:
-        page = self._context.new_page()
-        notebook = Notebook(page, path.name, closed=self._open.remove)
+        page, self._empty_page = self._empty_page, None
+        is_loaded = page is not None
+        page = page or self._context.new_page()
+        notebook = Notebook(page, path.name, closed=self._closed)
         self._open.append(notebook)
         try:
-            notebook.load(f"http://127.0.0.1:{self._port}/lab/tree/{path.name}?token={self._token}&reset")
+            if is_loaded:
+                page.set_viewport_size(VIEWPORT)
+                notebook.open_in_page()
+            else:
+                address = f"http://127.0.0.1:{self._port}/lab/tree/{path.name}"
+                notebook.load(f"{address}?token={self._token}&reset")
         except BaseException:
             notebook.close()
             raise
         return notebook
+
+    def _closed(self, notebook: Notebook, is_as_before: bool) -> None:
+        """Keep the page of a notebook for the next one, if it can have it."""
+        self._open.remove(notebook)
+        if is_as_before and self._empty_page is None:
+            self._empty_page = notebook.page
+        else:
+            notebook.page.close()
 
     def _free_path(self, name: str) -> Path:
         path = self.notebooks / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,26 @@ _OUTPUTS = f"""(index) => {{
     return ready.content.widgets[index].model.toJSON().outputs || [];
 }}"""
 
+# As its user closes it, but for the question whether to save.
+_CLOSE = f"""async () => {{
+    {_PANEL}
+    if (!ready) return false;
+    await ready.sessionContext.shutdown();
+    ready.context.model.dirty = false;
+    ready.dispose();
+    return !document.querySelector('.jp-NotebookPanel, .jp-Dialog');
+}}"""
+
+_OPEN = """async (path) => {
+    await window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+}"""
+
 _CELL_TYPES = f"() => {{ {_PANEL} return ready.content.widgets.map((cell) => cell.model.type); }}"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+# Notebooks that follow one another have one page, which keeps the marks of their runs.
+_runs = count(1)
 
 
 class CellFailed(AssertionError):
@@ -63,9 +81,12 @@ class Notebook:
     end of the test. ``page`` is playwright's page, for what is not here.
     """
 
-    def __init__(self, page: Page, name: str, closed: Callable[[Notebook], None]) -> None:
+    def __init__(self, page: Page, name: str, closed: Callable[[Notebook, bool], None]) -> None:
+        """``closed`` is called at the end, with True where the page is as it was before."""
         self.page = page
         self.name = name
+        #: Set by a test that leaves something in the page: the next notebook then has a page of its own.
+        self.spoils_page = False
         #: What JavaScript threw, uncaught, since the page was loaded, with its stack: a panel's test wants
         #: it empty.
         self.page_errors: list[str] = []
@@ -74,7 +95,6 @@ class Notebook:
         self.lab_errors: list[str] = []
         self._closed = closed
         self._is_open = True
-        self._runs = 0
         page.set_default_timeout(TIMEOUT_SECONDS * 1000)
         page.on("pageerror", self._keep_error)
 
@@ -89,6 +109,15 @@ class Notebook:
     def load(self, url: str) -> None:
         """Loads the page and waits until the kernel is ready. Called by the lab."""
         self.page.goto(url)
+        self._wait_for_kernel()
+
+    def open_in_page(self) -> None:
+        """Opens the notebook in a page of JupyterLab that has none, and waits until the kernel is ready.
+        Called by the lab."""
+        self.page.evaluate(_OPEN, self.name)
+        self._wait_for_kernel()
+
+    def _wait_for_kernel(self) -> None:
         try:
             self.wait_idle()
         except BrowserError as error:
@@ -119,9 +148,9 @@ class Notebook:
 
     def start_cell(self, index: int) -> int:
         """Starts a cell and returns at once, with a number to ``wait_run`` for."""
-        self._runs += 1
-        self.page.evaluate(_START, [index, self._runs])
-        return self._runs
+        run = next(_runs)
+        self.page.evaluate(_START, [index, run])
+        return run
 
     def wait_run(self, run: int, timeout: float = TIMEOUT_SECONDS) -> None:
         """Waits until what ``start_cell`` started is over."""
@@ -177,18 +206,18 @@ class Notebook:
         return target
 
     def close(self) -> None:
-        """Ends the kernel and closes the page. What was not saved is lost."""
+        """Ends the kernel and closes the notebook. What was not saved is lost."""
         if not self._is_open:
             return
         self._is_open = False
+        self.page.remove_listener("pageerror", self._keep_error)
+        is_as_before = False
         try:
-            self.page.evaluate(
-                f"async () => {{ {_PANEL} if (ready) await ready.sessionContext.shutdown(); }}"
-            )
+            is_closed = self.page.evaluate(_CLOSE)
+            is_as_before = is_closed and not (self.spoils_page or self.page_errors or self.lab_errors)
         except BrowserError:
             # A page that crashed or never loaded has no kernel that it could end: the server ends it when it
             # stops.
             pass
         finally:
-            self._closed(self)
-            self.page.close()
+            self._closed(self, is_as_before)

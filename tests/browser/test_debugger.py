@@ -34,6 +34,7 @@ LINE = 3
 def test_a_click_beside_a_line_of_a_task_stops_there(lab: JupyterLab) -> None:
     notebook = lab.new(*CELLS)
     page = notebook.page
+    notebook.spoils_page = True  # the debugger's panel stays open
     notebook.run_cell(SETUP)
     page.locator(".jp-DebuggerBugButton").first.click()
     gutter = notebook.cell(TASK).locator(".cm-breakpoint-gutter .cm-gutterElement")

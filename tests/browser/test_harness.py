@@ -121,6 +121,19 @@ def test_a_notebook_of_the_checkout_is_opened_as_a_copy(lab: JupyterLab, tmp_pat
     assert copy.name == "mine-2.ipynb"
 
 
+def test_the_next_notebook_has_the_same_page_and_a_kernel_of_its_own(lab: JupyterLab) -> None:
+    notebook = lab.new("mine = 1")
+    notebook.run_all()
+    notebook.close()
+    following = lab.new("mine")
+    assert following.page is notebook.page
+    with pytest.raises(CellFailed, match="NameError"):
+        following.run_all()
+    following.spoils_page = True
+    following.close()
+    assert lab.new("1").page is not notebook.page
+
+
 STARTS_A_SERVER = """
 import sys
 from pathlib import Path

@@ -55,6 +55,7 @@ def test_clicks_are_answered_and_the_last_frame_is_true_at_full_speed(lab: Jupyt
         panel.locator(".sb-pill"),
         *(panel.get_by_role("button", name=name) for name in ("run", "pause")),
     )
+    notebook.spoils_page = True
     notebook.page.evaluate(_TIME_CLICKS)
     clicks = 0
     ends = time.monotonic() + SECONDS
