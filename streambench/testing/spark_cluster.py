@@ -35,14 +35,22 @@ class SparkCluster:
     with the thread that has started them, however that ends (on Linux)."""
 
     def __init__(
-        self, directory: str | Path, *, workers: int = 2, cores: int = 1, memory_mb: int = 1024
+        self,
+        directory: str | Path,
+        *,
+        workers: int = 2,
+        cores: int = 1,
+        memory_mb: int = 1024,
+        java_options: str = "",
     ) -> None:
+        """``java_options``: further ones of the master's and the workers' JVMs."""
         self.directory = Path(directory).absolute()
         self.master = ""
         """The master's address, ``spark://127.0.0.1:PORT``; empty until it is started."""
         self.page = ""
         """The address of the master's web page."""
         self._workers = workers
+        self._java_options = f"{_JAVA_OPTIONS} {java_options}".strip()
         self._options = ["--cores", str(cores), "--memory", f"{memory_mb}m"]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._finalizer = weakref.finalize(self, _end, self._processes)
@@ -97,7 +105,7 @@ class SparkCluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": _HOST,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": self._java_options,
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [str(home / "bin" / "spark-class"), f"{_CLASSES}.{kind}", "--host", _HOST]

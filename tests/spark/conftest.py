@@ -19,6 +19,8 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
+from streambench.spark import class_archive, session
+from streambench.spark.jvm import required_java
 from streambench.system.systems import Systems
 from tests.surroundings import SOAK
 
@@ -45,11 +47,23 @@ def leaving_no_process(begin: Callable[[], AbstractContextManager[_T]]) -> Itera
     assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
+def jvm_options() -> str:
+    """Options for a JVM that lives for seconds: those of a session's, and its archive of Spark's classes,
+    where there is one."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    key = class_archive._key(required_java(), Path(_find_spark_home()), session._JAVA_OPTIONS)
+    archives = sorted(class_archive.cache().glob(f"{key}-*.jsa"))
+    mapped = [f"-XX:SharedArchiveFile={archives[0]}", "-Xlog:disable"] if archives else []
+    return " ".join([session._JAVA_OPTIONS, *mapped])
+
+
 def environment_of_programs() -> dict[str, str]:
     """The environment of a program on Spark, outside of the checkout."""
     return {
         **os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": jvm_options(), "SPARK_LAUNCHER_OPTS": session._JAVA_OPTIONS,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.campaign import SMALL, Campaign, Figures
+from tests.spark.conftest import jvm_options
 from tests.surroundings import SOAK
 
 FIGURES = Figures(5_000_000, 12, 20_000, 10, 2, moment_s=20) if SOAK else SMALL
@@ -37,7 +38,7 @@ def test_a_job_ends_as_undisturbed_though_processes_are_killed(
     job = tmp_path / "job"
     job.mkdir()
     figures = FIGURES if killed == KILLED[0] else SMALL._replace(executor_kills=0, driver_kills=0)
-    with SparkCluster(tmp_path / "cluster", cores=2) as cluster:
+    with SparkCluster(tmp_path / "cluster", cores=2, java_options=jvm_options()) as cluster:
         campaign = Campaign(job, cluster.master, ON_A_LOG, figures, chance, progress=progress, report=report)
 
         def kill_of_cluster(name: str) -> str:

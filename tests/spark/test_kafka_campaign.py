@@ -16,6 +16,7 @@ from streambench.testing.brokers.kafka import KafkaNodes
 from streambench.testing.spark_cluster import SparkCluster
 from tests.conftest import kafka_nodes
 from tests.spark.campaign import SMALL, Campaign, Figures
+from tests.spark.conftest import jvm_options
 from tests.surroundings import SOAK
 
 FIGURES = Figures(1_000_000, 12, 20_000, 6, 2, moment_s=20) if SOAK else SMALL._replace(driver_kills=0)
@@ -57,7 +58,7 @@ def test_a_job_with_all_in_kafka_ends_as_undisturbed_though_all_are_killed(
     job = tmp_path / "job"
     job.mkdir()
     assert brokers.cluster is not None
-    with SparkCluster(tmp_path / "cluster", cores=2) as cluster:
+    with SparkCluster(tmp_path / "cluster", cores=2, java_options=jvm_options()) as cluster:
         settings = IN_KAFKA.format(brokers.cluster.servers)
         campaign = Campaign(
             job, cluster.master, settings, FIGURES, chance,

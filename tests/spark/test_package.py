@@ -20,7 +20,7 @@ from streambench.spark.own_code import own_code
 from streambench.spark.package import is_package, opened, package
 from streambench.spark.submit_lines import submit_command, submit_lines
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import CHECKOUT, Job, environment_of_programs
+from tests.spark.conftest import CHECKOUT, Job, environment_of_programs, jvm_options
 
 TASK = """
 import json
@@ -294,11 +294,15 @@ def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_
     archive = written(squares)
     made = package(squares.config)
     without_code(squares)
-    with SparkCluster(tmp_path / "cluster", workers=1, cores=2) as cluster:
+    with SparkCluster(tmp_path / "cluster", workers=1, cores=2, java_options=jvm_options()) as cluster:
         master = cluster.master
         command = submit_command(made, archive, archive.with_name(made.launcher), "standalone", master)
         command[0] = str(Path(sys.executable).with_name("spark-submit"))
-        own = ("spark.executor.memory=512m", f"spark.executorEnv.PYTHONPATH={CHECKOUT}")
+        own = (
+            "spark.executor.memory=512m",
+            f"spark.executor.extraJavaOptions={jvm_options()}",
+            f"spark.executorEnv.PYTHONPATH={CHECKOUT}",
+        )
         command[1:1] = [word for each in (*QUIET, *own) for word in ("--conf", each)]
         run(squares, *command)
     assert squares.numbers() == [number**2 for number in range(10)]

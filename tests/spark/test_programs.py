@@ -86,7 +86,7 @@ def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job
 
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
-    arguments = 'master="local-cluster[2,1,512]"'
+    arguments = 'master="local-cluster[1,1,512]"'
     assert in_a_program(job, arguments=arguments, after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
@@ -123,7 +123,7 @@ def test_a_program_of_spark_submit_runs_on_the_master_it_was_given(job: Job) -> 
     (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
     command = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2,3]", "program.py"]
     options = ["spark.ui.enabled=false", "spark.ui.showConsoleProgress=true", "spark.log.level=WARN"]
-    for each in (*options, "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"):
+    for each in options:
         command[1:1] = ["--conf", each]
     said, noise = start(job.directory, SUBMITTED, command).communicate(timeout=240)
     assert said.splitlines()[:2] == ["local[2,3] 20", "idle 0"], noise

@@ -18,7 +18,7 @@ from streambench.errors import StreambenchError
 from streambench.spark import DeployProgress, DeployTaskError, deploy
 from streambench.spark.session import lease
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import Job, connect_port, leaving_no_process
+from tests.spark.conftest import Job, connect_port, jvm_options, leaving_no_process
 from tests.spark.test_programs import run_script
 
 COUNTING = {
@@ -107,7 +107,8 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def cluster(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """Two workers. None of their processes is left afterwards."""
-    with leaving_no_process(lambda: SparkCluster(tmp_path_factory.mktemp("cluster"))) as started:
+    directory = tmp_path_factory.mktemp("cluster")
+    with leaving_no_process(lambda: SparkCluster(directory, java_options=jvm_options())) as started:
         yield started
 
 
