@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _BAR = 16
 _MOST_NAMED = 6
 _MOST_KINDS = 3
+_PENDING = {"paused": "stopped before", "failed": "failed at"}
+"""Per state, what is said of a message that was chosen and is not processed."""
+
 _STATES = {
     "new": "dim",
     "running": "green",
@@ -195,8 +198,10 @@ def _choice_lines(snapshot: ContainerSnapshot, width: int) -> list[str]:
         last = snapshot.choices[-1]
         place = f"@{last.offset}"
         key = "" if last.key is None else f", key {shortened(last.key)}"
-        room = max(20, width - len(place) - len(key) - len("last chosen: "))
-        what = f"last chosen: {middle_cut(str(last.ssp), room)}{place}"
+        is_pending = last.number > snapshot.processed
+        lead = _PENDING.get(snapshot.state, "last chosen") if is_pending else "last chosen"
+        room = max(20, width - len(place) - len(key) - len(f"{lead}: "))
+        what = f"{lead}: {middle_cut(str(last.ssp), room)}{place}"
         rule = f" ({last.rule})" if last.rule else ""
         if cell_len(what + key + rule) <= width:
             lines.append(what + key + rule)

@@ -158,6 +158,15 @@ def test_the_last_choice_shows_the_next_one_what_is_held_and_a_closed_gate() -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "said"), [("paused", "stopped before"), ("failed", "failed at"), ("running", "last chosen")]
+)
+def test_a_message_that_was_chosen_and_not_processed_is_named_so(state: str, said: str) -> None:
+    chosen = Choice(4, SystemStreamPartition("log", "clicks", 0), "3", None)
+    shown = replace(snapshot(partition(0), choices=(chosen,)), processed=3, state=state)
+    assert f"{said}: log.clicks.0@3" in text_of(snapshot_table(shown))
+
+
 def test_a_closed_gate_is_shown_before_anything_was_chosen() -> None:
     shown = text_of(
         snapshot_table(replace(snapshot(partition(0)), gate="bootstrap: log.rules still has to catch up"))
