@@ -12,6 +12,7 @@ import enum
 import math
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -47,28 +48,21 @@ def json_value(data: bytes) -> Any:
         raise
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: Any, options: int = _OPTIONS) -> bytes:
     """A value as JSON. Raises TypeError for what JSON cannot hold, and ValueError for NaN and infinities,
     with their place."""
     try:
-        data = orjson.dumps(value, _plain, _OPTIONS)
+        data = orjson.dumps(value, _plain, options)
     except TypeError as error:
-        return _with_large_integers(value, _OPTIONS, error)
+        return _with_large_integers(value, options, error)
     # orjson writes null for NaN and infinities.
     if _find_null(data) is not None:
         check_finite(value)
     return data
 
 
-def sorted_json_bytes(value: Any) -> bytes:
-    """As ``json_bytes``, with the names of objects sorted: equal dicts become equal bytes."""
-    try:
-        data = orjson.dumps(value, _plain, _SORTED)
-    except TypeError as error:
-        return _with_large_integers(value, _SORTED, error)
-    if _find_null(data) is not None:
-        check_finite(value)
-    return data
+sorted_json_bytes = partial(json_bytes, options=_SORTED)
+"""As ``json_bytes``, with the names of objects sorted: equal dicts become equal bytes."""
 
 
 def check_finite(value: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 import pkgutil
 import re
 from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 from streambench import config_keys
 from streambench import imports as load
@@ -39,6 +40,8 @@ BUILTIN = {
 WRAPPERS = {"samza.landing": "streambench.system.landing:landed"}
 """Settings of any system, and the function ``(systems, config, system, factory)`` that returns the factory to
 use in place of the system's own. It is imported where the setting stands."""
+
+_Named = TypeVar("_Named", SystemStream, SystemStreamPartition)
 
 # A file is there or not, and the rest is as configured: to create such a stream would hide that something
 # else is wrong.
@@ -216,7 +219,7 @@ class Systems:
         """The ``SystemAdmin.glance`` of partitions of any systems; nothing of those whose system does not
         answer."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
-        for system, wanted in _partitions_by_system(partitions).items():
+        for system, wanted in _by_system(partitions).items():
             try:
                 found.update(self.admin(system).glance(wanted))
             except UnknownStreamError:
@@ -230,7 +233,7 @@ class Systems:
     ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         """The ``SystemAdmin.metadata_of`` of partitions of any systems."""
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
-        for system, wanted in _partitions_by_system(partitions).items():
+        for system, wanted in _by_system(partitions).items():
             found.update(self.admin(system).metadata_of(wanted))
         return found
 
@@ -316,17 +319,8 @@ class Systems:
                 )
 
 
-def _by_system(streams: Iterable[SystemStream]) -> dict[str, list[SystemStream]]:
-    systems: dict[str, list[SystemStream]] = {}
-    for stream in streams:
-        systems.setdefault(stream.system, []).append(stream)
+def _by_system(named: Iterable[_Named]) -> dict[str, list[_Named]]:
+    systems: dict[str, list[_Named]] = {}
+    for each in named:
+        systems.setdefault(each.system, []).append(each)
     return systems
-
-
-def _partitions_by_system(
-    partitions: Iterable[SystemStreamPartition],
-) -> dict[str, list[SystemStreamPartition]]:
-    found: dict[str, list[SystemStreamPartition]] = {}
-    for ssp in partitions:
-        found.setdefault(ssp.system, []).append(ssp)
-    return found
