@@ -1,6 +1,6 @@
 """A batch of messages as one object: the argument of a task's ``process_batch``.
 
-Calling Python once per message is what limits a stream task; work on whole columns, by pyarrow, polars or
+Calling Python once per message is what limits a stream task. Work on whole columns, by pyarrow, polars or
 whatever reads Arrow, is not limited by it. So the messages stay as they were read, and are decoded only on
 demand: a batch from a log system shares the memory of the log's segments, and costs as much for one
 message as for ten thousand.
@@ -41,7 +41,7 @@ class MessageBatch:
     Nothing is decoded before it is asked for. A message that cannot be decoded is an error only then: a
     SerdeError that names its offset, which ends the job as it does for ``process``. Where the configuration
     says to drop such messages or to send them to a dead-letter stream, that happens instead, and the message
-    is missing in what ``table``, ``messages`` and iteration give; ``len`` and ``to_arrow`` always count all
+    is missing in what ``table``, ``messages`` and iteration give. ``len`` and ``to_arrow`` always count all
     of them. Who reads only the bytes deals with them as they are.
     """
 
@@ -125,7 +125,7 @@ class MessageBatch:
         ``beside``: which of the columns offset, timestamp, key and headers stand before them, as they were
         read. ``schema``: the fields wanted, with their types; without it, fields and types are found out from
         what is there, so that two batches may differ. A field that a message does not have is null, and so
-        are all fields of a message that is None; messages that have no fields make a column ``message``. JSON
+        are all fields of a message that is None. Messages that have no fields make a column ``message``. JSON
         objects are parsed by pyarrow, not one by one; text stays text, whether it looks like a time or not.
         Where a schema wants floats, a number becomes the nearest one.
 

@@ -171,7 +171,7 @@ def _objects(values: list[Any]) -> pa.DataType | None:
 
 class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
     """A message that cannot be decoded, with key and message as they were read. It waits for its turn like
-    any other, so that what stands before it is processed first; what becomes of it then is the event loop's
+    any other, so that what stands before it is processed first. What becomes of it then is the event loop's
     business.
 
     The frames that its error has come through may refer to it, so that only the garbage collector can find

@@ -2,7 +2,7 @@
 
 The four classes are immutable ``msgspec.Struct``: making one costs about a quarter of a class with slots, and
 hashing an SSP costs nothing after the first time; both happen once per message. ``gc=False`` keeps the
-garbage collector from walking a million waiting messages; it only means that a reference cycle *through an
+garbage collector from walking a million waiting messages. It only means that a reference cycle *through an
 envelope* would not be collected.
 """
 

@@ -81,7 +81,7 @@ class Generation(Struct, frozen=True):
 
 class Inherited(Struct, frozen=True):
     """The past of a container that was claimed. ``last``: the last checkpoints of its own tasks, and those of
-    all other tasks at least as they were when the generation was opened; ``known``: as in ``Generation``."""
+    all other tasks at least as they were when the generation was opened. ``known``: as in ``Generation``."""
 
     last: Mapping[str, Checkpoint]
     known: Set[SystemStreamPartition]

@@ -7,21 +7,21 @@ A ledger holds the generations, and under each generation a ledger each of its c
     g<n>/c<container>/<k>.json    what happened to one container since: ``open`` (a process claimed it),
                                   ``commit``, ``closed``
 
-Every record of a container holds the checkpoints of all its tasks, so that the last one suffices; those of
+Every record of a container holds the checkpoints of all its tasks, so that the last one suffices. Those of
 the job are the base of its last generation with the last records of its containers laid over it. A generation
 is opened by *closing* the containers of the one before, whose last records cannot change any more from then
 on, and by linking a generation that carries them over. The link decides; whatever process died before it has
 changed nothing but that the containers of the older start must stop.
 
-**Pruning.** Of a container's records its commits go, oldest first, and the very first record like a commit;
-no other ``open`` or ``closed`` does, as long as its generation is there. So a holder cannot be late: the
+**Pruning.** Of a container's records its commits go, oldest first, and the very first record like a commit.
+No other ``open`` or ``closed`` does, as long as its generation is there. So a holder cannot be late: the
 number after its own last record is free, or taken for good by its successor. A process that claims or closes
 can be late, and has the last commit for a witness.
 
 **Exactly once.** A commit's record may carry what the commit writes to streams, its *effects*. Its link
 decides over them, too. The holder applies them, durably, and cuts them off the record before it commits
-again, so that only the last commit can have some left: these are applied by the next to claim or close the
-container, before anything else. Applying them twice does nothing (``PendingWrites``).
+again. So only the last commit can have some left. The next process to claim or close the container applies
+these first. Applying them twice does nothing (``PendingWrites``).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
 
 
 class _Claim(Struct):
-    """A container that is held. ``last``: its last record; ``base``: the checkpoints of all tasks when its
-    generation was opened; ``time_ms``: when anything was committed last, or it was taken; ``commits``: the
+    """A container that is held. ``last``: its last record. ``base``: the checkpoints of all tasks when its
+    generation was opened. ``time_ms``: when anything was committed last, or it was taken. ``commits``: the
     numbers of those to be pruned one day."""
 
     ledger: Ledger

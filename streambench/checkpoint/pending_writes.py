@@ -1,8 +1,8 @@
 """Effects: what a commit writes to streams, and how it gets there once, however often it is applied.
 
-A record of the commit journal holds the effects of its commit. Its writer applies them, and so does
-a process that finds it later: each partition remembers the last record of a producer that was applied to it,
-and passes over what it has already."""
+A record of the commit journal holds the effects of its commit. Its writer applies them, and so does a process
+that finds it later. Each partition remembers the last record of a producer that was applied to it, and passes
+over what it has already."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Step 5: numbered records in a directory: each is created once, whole, or not at all, by the first to come.
 
 A record is written under a temporary name, synced, and *linked* to its number, which fails where that number
-is taken: that is what makes one of several writers the winner, and what shows the others that they are too
-late. Two things would break this and are ruled out:
+is taken. So one of several writers wins, and the others see that they are too late. Two things would
+break this and are ruled out:
 
 - **An empty directory** looks like one whose first records were pruned; so a ledger's directory
   appears by one rename, with its first record in it, and is never empty afterwards.
 - **A pruned number is free again.** A process that slept through it all could link it. Records are therefore
-  pruned in ascending order only; and a writer that might be late names a *witness*, a record that would have
-  been pruned before, and holds it open: if it does not stand under its name any more after the link, the new
-  record may follow nothing, and does not count.
+  pruned in ascending order only. A writer that might be late names a *witness*, a record that would have been
+  pruned before, and holds it open. If that is gone from its name after the link, the new record may follow
+  nothing, and does not count.
 
 A record may carry a *payload*: bytes behind its line, durable with it, which are cut off once they have
 served. The line stays as it is.

@@ -14,15 +14,15 @@ class MessageChooser(ABC):
     """Chooses among the heads of the input partitions.
 
     The calls come in the order ``register`` (once per partition), ``start``, then ``update`` and ``choose``
-    as they may come, then ``stop``; all on the container's thread.
+    as they may come, then ``stop``. All on the container's thread.
 
     - At most one message of each partition is inside the chooser at a time: the next one is handed over by
       ``update`` only after ``choose`` has returned the one before.
     - ``choose`` returns each message exactly once, and none that it was not given.
     - ``choose`` may return None although messages are inside, to wait for others. The container then looks
-      for new messages and asks again; a chooser that never answers stops the job from going on.
-    - Where tasks take batches, a chooser may have ``take_batch`` (see ``streambench.chooser.fast_paths``);
-      one without it decides message by message.
+      for new messages and asks again. A chooser that never answers stops the job from going on.
+    - Where tasks take batches, a chooser may have ``take_batch`` (see ``streambench.chooser.fast_paths``).
+      One without it decides message by message.
     - A chooser's state is not saved: after a restart it begins again, with the same messages.
     """
 

@@ -34,7 +34,7 @@ class BootstrappingChooser(MessageChooser):
     The gate is exclusive by itself: everything else waits in it, even while the lagging streams have nothing.
     That goes for a partition that has caught up while another of its stream lags, too. Several bootstrap
     streams go one after the other by ``priorities``, the higher first, one without a priority (or with a
-    negative one) before those with one; equal ones go together. What waited goes on in the order of its
+    negative one) before those with one. Equal ones go together. What waited goes on in the order of its
     arrival, and from then on its stream is a stream like others.
 
     ``compare`` compares two offsets of one partition, or has such a function for each system by name: the

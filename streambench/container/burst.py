@@ -1,8 +1,8 @@
 """Bursts, the fast path of round robin: many choices are planned at once, in the order of the chooser.
 
 To choose one message costs as much as all else that the container does with it. Where each choice follows
-from the one before, they are made in one go, the messages are given to their tasks one after the other, and
-those that were not reached when something else is due are put back where they came from. Their order, and the
+from the one before, many are made in one go. Their messages are given to the tasks one after the other. When
+something else is due, those that were not reached are put back where they came from. Their order, and the
 state of chooser and partitions whenever they can be read, are those of single choices.
 """
 
@@ -45,8 +45,8 @@ class ChoiceBurst:
 
     ``calls``: the messages in the order of choice, each with the callback of who gets it, its collector and
     its coordinator. ``stop`` notes how far each task has come. After it, ``last`` is the message that was
-    chosen last, and ``served`` its partition, which has to offer its next message to the chooser now, as
-    after any choice; None where there was none. ``done`` is how many were processed."""
+    chosen last, None where there was none. ``served`` is its partition, which has to offer its next message
+    to the chooser now, as after any choice. ``done`` is how many were processed."""
 
     __slots__ = (
         "_chosen",

@@ -52,7 +52,7 @@ class Commits:
         """Commit these tasks (all of them, where the outbox knows only whole commits) where there is
         anything new of them.
 
-        The time of a window is committed along with what it sent; alone, that of one without effects, only by
+        The time of a window is committed along with what it sent. Alone, that of one without effects, only by
         the last commit: an idle job would fill the history of checkpoints with it."""
         with self._took.time():
             self._commit_changed(tasks, is_last=is_last)

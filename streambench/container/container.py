@@ -218,7 +218,7 @@ class Container(ContainerView):
         """Commit, close the tasks, release everything. After a failure, or when called again, it does
         nothing.
 
-        Every step is taken even if one before it failed; the first failure is raised at the end, and a failed
+        Every step is taken even if one before it failed. The first failure is raised at the end, and a failed
         commit makes the state ``failed``."""
         if self.state == "new":
             self._resources.release(lambda: None)

@@ -79,10 +79,10 @@ class EventLoop:
         self.timers.start(self._clock.monotonic_ns())
 
     def run(self, *, limit: int | None = None, until: Until | None = None, stop_at_head: bool = False) -> int:
-        """Process messages; how many. Returns after ``limit`` of them, once ``until()`` is true (called
-        between messages and when idle), with ``stop_at_head`` once all inputs are caught up, when paused,
-        when a task has shut the container down, when an observer holds a message, or when all inputs have
-        ended. Raises TaskError and others."""
+        """Process messages; how many. Returns after ``limit`` of them, or once ``until()`` is true (called
+        between messages and when idle). With ``stop_at_head`` it returns once all inputs are caught up. It
+        also returns when paused, when a task has shut the container down, when an observer holds a message,
+        and when all inputs have ended. Raises TaskError and others."""
         if limit is not None and limit <= 0:
             return 0
         if self.progress.held is not None:

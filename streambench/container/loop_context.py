@@ -16,9 +16,9 @@ _get_ident: Final = threading.get_ident
 class LoopContext:
     """The thread that drives the container at present; user code may use its handles on that thread only.
 
-    ``input``: the message that is being processed, None between two. ``until``: the time at which
-    collected output is to be sent at the latest (monotonic, in nanoseconds); 0: as soon as its task
-    returns, because it holds an object that could change until then. ``trace``: the trace of the
+    ``input``: the message that is being processed, None between two. ``until``: the time at which collected
+    output is to be sent at the latest (monotonic, in nanoseconds). 0: as soon as its task returns, because it
+    holds an object that could still change. ``trace``: the trace of the
     container, or None.
     """
 

@@ -110,7 +110,7 @@ class Windows:
     should that clock have been set back.
 
     Tasks whose last windows were at different times (they come from other containers, say) keep their own
-    times; those that are due together stay together.
+    times. Those that are due together stay together.
     """
 
     def __init__(

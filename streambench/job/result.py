@@ -24,7 +24,7 @@ class ContainerRun(Struct, frozen=True):
     ``messages``: how many were chosen; a broadcast message counts once in each container. ``seconds``: from
     its start to its end. ``passed_over``: what was dropped, dead-lettered or ignored. ``restarts``: how often
     its process died and was started again. ``messages`` and ``passed_over`` are of all these processes, as
-    far as those that died had shown it (in snapshots); all the rest is of the last one. ``windows_left``: of
+    far as those that died had shown it (in snapshots). All the rest is of the last one. ``windows_left``: of
     a run that has an end, the messages that no ``window()`` has followed.
     """
 

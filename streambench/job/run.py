@@ -55,8 +55,8 @@ def run(
     ``config``: a Config, a mapping, or the path of a properties file.
 
     ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until
-    stopped. One container runs in this process; several (``job.container.count``) run in a process each,
-    which end with this one; they cannot share a number of messages or a function (ConfigError), but
+    stopped. One container runs in this process. Several (``job.container.count``) run in a process each,
+    which end with this one. They cannot share a number of messages or a function (ConfigError), but
     ``container`` can: it names the only one to be run here, the others being run elsewhere by the same call.
 
     The process of a container that dies without saying why (killed, out of memory, a crash in native code) is
@@ -64,8 +64,8 @@ def run(
     succession; ``on_restart`` is called. A container that raises ends the job: what its task raised once it
     would raise again.
 
-    ``join``: be one of several processes that share the tasks of the job, and that come and go: each is
-    called like this, and has its share of the tasks as long as it runs (``until`` must be None). When one
+    ``join``: be one of several processes that share the tasks of the job. Each of them is called like this,
+    and has its share of the tasks as long as it runs (``until`` must be None). When one
     ends, or dies, the others take over its tasks.
 
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
@@ -78,7 +78,7 @@ def run(
 
     The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then
     ``"signal"``. The next one raises KeyboardInterrupt. Where that does not end the run within 3 seconds, or
-    at a third one, the process ends, as what was not committed is done again anyway; but never one in which
+    at a third one, the process ends, as what was not committed is done again anyway. But never one in which
     a user types, a notebook's say.
 
     Raises what a container raises; the others have stopped by then.

@@ -30,9 +30,9 @@ class StopSignals:
     """While it is entered, the first signal calls ``stop`` on a thread of its own, and the second one raises
     KeyboardInterrupt.
 
-    The code of a task may catch that, or may not even return to Python: a third signal, or the second one if
-    its block has not come to an end 3 seconds later, calls ``kill`` and ends the process as the signal would
-    have done, with 128 and its number as exit code. Nothing is lost by that but what was not committed. A
+    The code of a task may catch that, or may not even return to Python. Then a third signal calls ``kill``;
+    so does the second one if its block still runs 3 seconds later. The process ends as by the signal, with
+    128 and its number as exit code. Nothing is lost by that but what was not committed. A
     process in which a user types, a notebook's or an interactive interpreter, is never ended: there, every
     signal from the second on raises KeyboardInterrupt.
 
@@ -149,7 +149,7 @@ class StopSignals:
             os.close(reading)
 
     def _on_time(self, heard: _Heard) -> None:
-        """End a process that has not stopped in time; repeat a signal that has called no handler: two that
+        """End a process that has not stopped in time. Repeat a signal that has called no handler: two that
         come upon each other call it once."""
         if heard.deadline is not None and heard.deadline <= time.monotonic():
             self._end()

@@ -84,7 +84,7 @@ class MetricsReporter(ABC):
     ``stop`` once. All on the thread of the event loop, which waits meanwhile: a reporter must be quick.
 
     The class is called with ReporterContext. What ``__init__`` and ``start`` raise fails the start of the
-    container; what ``report`` raises is counted, and logged the first time, and the job goes on.
+    container. What ``report`` raises is counted, and logged the first time, and the job goes on.
 
     ``interval_s``: the seconds between two reports where the configuration gives none. ``settings``: the
     reporter's own keys below ``metrics.reporter.<name>.``; None: whatever is there.

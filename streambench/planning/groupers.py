@@ -49,7 +49,7 @@ def deal(
     even.
 
     At first in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount).
-    With ``former``, what each container had before, a task stays where it was where that is possible; what a
+    With ``former``, what each container had before, a task stays where it was where that is possible. What a
     container has too many of, or loses by not being there any more, goes to those that have too few, and new
     tasks come last.
     """

@@ -68,7 +68,7 @@ class Failure(Struct, frozen=True):
 
 class Recording:
     """A recording. Iterating gives its messages in their order, keys and messages as they were read (bytes,
-    or objects where the stream has no serde); ``decoded`` gives them as the task got them.
+    or objects where the stream has no serde). ``decoded`` gives them as the task got them.
 
     A failing message is the last one; ``failure`` says what it was. ``notes``: what the recording lacks."""
 

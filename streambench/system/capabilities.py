@@ -74,9 +74,9 @@ class Transactional(Protocol):
     """A producer that can be part of a container's atomic commit, with checkpoints of the same kind
     (``CheckpointManager.atomic``).
 
-    It holds what is sent to it; at a commit the container takes that, and the checkpoint manager writes it:
-    to a commit journal, from where a ``Journaled`` producer appends it, which may happen again after a crash;
-    or, where a system has transactions, in one of these.
+    It holds what is sent to it. At a commit the container takes that, and the checkpoint manager writes it to
+    a commit journal. A ``Journaled`` producer appends it from there, again after a crash. Where a system has
+    transactions, one of these takes the place of the journal.
     """
 
     @property

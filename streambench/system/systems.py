@@ -105,9 +105,8 @@ def log_systems(config: Config) -> list[str]:
 
 
 def keepers(config: Config) -> list[str]:
-    """The names of the systems that may keep what a job has to remember, its checkpoints and changelogs,
-    sorted: the log systems, or where there are none, those of other kinds that keep checkpoints (their
-    factories have a ``get_checkpoint_manager``)."""
+    """The names of the systems that may keep checkpoints and changelogs, sorted. These are the log systems.
+    Where there are none, they are systems whose factories have a ``get_checkpoint_manager``."""
     return log_systems(config) or [
         system for system in config.names_below("systems.") if _keeps_checkpoints(config, system)
     ]

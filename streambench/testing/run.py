@@ -87,7 +87,7 @@ def run_job(
     ``task``: a task class, or a function process(envelope, collector, coordinator). ``config``: a Config, a
     mapping, properties text, or the path of a properties file. ``inputs``: per ``system.stream`` and
     partition a list of messages, or of (key, message) pairs; they are there before the start. Systems that
-    ``config`` does not define are in memory, for this run alone, and read from the oldest message on; without
+    ``config`` does not define are in memory, for this run alone, and read from the oldest message on. Without
     serdes they hand on copies of objects, so that nothing that one side changes is seen by the other. Without
     ``clock`` time stands still. ``previous``: go on from the streams and checkpoints of that run.
     ``checkpoints``: start from these. Raises what the container raises, with the JobRun so far as ``job_run``

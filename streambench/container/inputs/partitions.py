@@ -25,7 +25,7 @@ from streambench.system.systems import Systems
 
 def checked_inputs(config: Config, job: str, systems: Systems) -> list[SystemStream]:
     """The input streams of a job, whose systems are all defined, and which are not to be written to as well.
-    Raises ConfigError, also where a key names a system that is not defined; logs a warning where one seems to
+    Raises ConfigError, also where a key names a system that is not defined. Logs a warning where one seems to
     mean an input and names another stream."""
     inputs = all_inputs(config)
     for stream in inputs:

@@ -16,8 +16,8 @@ _PEEKED = 64
 
 
 class RawBuffer:
-    """The buffer of a partition whose tasks take batches. The loop takes messages from it as from a deque;
-    but they stay as they were read, and the one inside the chooser stays here, too, since the batch begins
+    """The buffer of a partition whose tasks take batches. The loop takes messages from it as from a deque.
+    But they stay as they were read, and the one inside the chooser stays here, too, since the batch begins
     with it.
 
     ``taken`` is the last batch, until the next message goes into the chooser.

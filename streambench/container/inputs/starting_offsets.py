@@ -5,7 +5,7 @@ in ``init``; a start point that was asked for (``streambench checkpoints --rewin
 unless ``samza.reset.offset``; ``samza.offset.default`` of the stream, then of its system; upcoming. A
 partition that a stream has got since the job was last started is read from its beginning: what arrived there
 before the job noticed was meant for it. A partition that another task had before (another grouper makes other
-tasks) goes on where that one has left it; but a task that has had it itself, before that, goes on where its
+tasks) goes on where that one has left it. But a task that has had it itself, before that, goes on where its
 own state stands. The checkpoint of a partition that another one has replaced under its name is treated as an
 offset that is out of range is: reported, and the default followed.
 """
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class StartingOffsets:
-    """Decides where tasks begin. ``metadata``: what the inputs held when the container started; ``last``: the
-    last checkpoints of all tasks of the job; ``known``: the partitions that had one before this start of the
+    """Decides where tasks begin. ``metadata``: what the inputs held when the container started. ``last``: the
+    last checkpoints of all tasks of the job. ``known``: the partitions that had one before this start of the
     job, of which other containers may have recorded some of their own by now."""
 
     def __init__(

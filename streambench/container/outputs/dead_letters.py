@@ -134,8 +134,8 @@ class DeadLetters:
     """Decides, as the configuration says: the container fails (the default), drops and counts, or writes a
     dead letter.
 
-    A dead letter is the original message: its key and bytes as they were read, with its headers and with
-    others that say why and whence: ``dead-letter.reason``, ``.exception``, ``.task``, ``.direction`` (in, out
+    A dead letter is the original message: its key and bytes as they were read, with its headers. More headers
+    give the reason and the origin: ``dead-letter.reason``, ``.exception``, ``.task``, ``.direction`` (in, out
     or task), ``.source``, ``.offset``, ``.timestamp``. One of an output names the ``.stream`` it was to go
     to, one of a failure of the task the ``.traceback``. A broadcast message that cannot be decoded makes one
     dead letter, not one per task. Dead letters are sent by being added to what was collected in this
@@ -238,9 +238,9 @@ class DeadLetters:
             self._send(task, as_bytes(each.key), as_bytes(each.message), each.headers, each, error, facts)
 
     def dead_letters_in(self, collected: Collected) -> Collected:
-        """The dead letters in what was collected, which stay where a callback fails: they are of inputs that
-        are passed over for good, also where they were found out by that callback, because it was the first to
-        look into a batch."""
+        """The dead letters in what was collected. They stay where a callback fails: their inputs are passed
+        over for good. That holds also where the callback itself found them, as the first to look into a
+        batch."""
         if self.stream is None:
             return []
         return [

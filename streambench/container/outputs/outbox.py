@@ -48,7 +48,8 @@ class StoreChanges(Struct):
     deleted one.
 
     ``written``: for a store whose entries expire, when each of them was written, in milliseconds (None for a
-    deleted one): the timestamps of the changelog's messages, from which a restore learns the age of an entry.
+    deleted one). These become the timestamps in the changelog, from which a restore learns the age of an
+    entry.
     """
 
     task: str
@@ -136,7 +137,7 @@ class Outbox(Protocol):
         this job wait for one."""
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
-        """Make what was sent, the changes of state, and the offsets durable, in this order (or at once); the
+        """Make what was sent, the changes of state, and the offsets durable, in this order (or at once). The
         checkpoints, by task, as they were written. Raises FencedError."""
 
     def write_changes(self, changes: Sequence[StoreChanges]) -> None:

@@ -218,7 +218,7 @@ def columnar_writer(
 def skip_oversized(
     stream: SystemStream, send: SendColumns | None, send_one: Sender, unserialisable: OnUnserialisable
 ) -> SendColumns:
-    """``send``, where all that it is given can be sent; messages that the system does not take are left out,
+    """``send``, where all that it is given can be sent. Messages that the system does not take are left out,
     and ``unserialisable`` is called with them. Without a ``send`` the messages go one by one to
     ``send_one``."""
 

@@ -19,7 +19,7 @@ class AmqpSystemFactory(SystemFactory):
     all who read it: containers of this job, and of others (*load balancing*).
     ``systems.<s>.streams.<t>.partitions=n`` makes n tasks compete for it, in as many containers as
     ``job.container.count`` says; of order, only what one of them gets is certain. A message is acknowledged
-    once it was processed and a commit has made durable what became of it; what is not acknowledged when a
+    once it was processed and a commit has made durable what became of it. What is not acknowledged when a
     container or its connection dies is delivered again, with the header ``amqp.redelivered``. A queue
     cannot be rewound: there are no offsets to be kept.
 

@@ -30,7 +30,7 @@ class Link:
 
     ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()``
     whenever that is gone, and ``failed(error)`` once, when it does not come back (``patience.ms``), or never
-    for long; nothing is called after that.
+    for long. Nothing is called after that.
     """
 
     def __init__(

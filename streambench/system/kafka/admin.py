@@ -337,9 +337,9 @@ class KafkaAdmin(NumberedAdmin):
                 time.sleep(_AGAIN_S)
 
     def _forget(self) -> None:
-        """Have the client ask which brokers there are, and which of them to send changes to: by itself it
-        does the one every five minutes, so that it knows no leader that has come since, and the other never
-        again, though that broker has died."""
+        """Have the client ask for the brokers, and for the one that takes changes. By itself it asks for
+        brokers every five minutes, so that it misses a new leader. It never asks again for the one that takes
+        changes, even if that has died."""
         if self._client is not None:
             self._client._controller_id = None
             self._client._manager.cluster.request_update()

@@ -3,13 +3,13 @@ the position of each task.
 
 All records of a job are in one partition, and every reader of them in order comes to the same result. So the
 order decides, and nothing else: a record counts if what came before it allows it. A commit counts if its
-holder was still the last to claim its container, and its generation still the last that was opened; a
+holder was still the last to claim its container, and its generation still the last that was opened. A
 generation counts if it has the next number. What does not count is there, and means nothing.
 
 Commits and claims that are transactions with more in them than their record (``exactly-once``) must not turn
-out not to count afterwards. So before a generation is opened after one of that kind, that one is *closed*:
-from then on no container of it can be claimed, and the holders of its containers are fenced; what they
-commit before that counts, and when the next generation is opened, they can commit no more.
+out not to count afterwards. Such a generation is *closed* before the next one is opened. From then on none of
+its containers can be claimed, and the holders of its containers are fenced. What they commit before that
+counts. When the next generation is opened, they can commit no more.
 """
 
 from __future__ import annotations

@@ -341,8 +341,9 @@ class KafkaCheckpointManager(CheckpointManager):
             self._read_to(self._admin.high_watermarks([self._partition])[self._partition])
 
     def _read_committed(self) -> None:
-        """Read up to the first open transaction, without waiting for its end: of a container that died in the
-        midst of a commit, that is a new start, which has to read first, or the timeout of the transaction."""
+        """Read up to the first open transaction, without waiting for its end. Where a container died in the
+        midst of a commit, only a new start or a timeout ends the transaction. A new start has to read
+        first."""
         if self._is_there():
             self._read_to(self._admin.readable(self._partition)[1])
 

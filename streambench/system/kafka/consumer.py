@@ -35,13 +35,13 @@ class KafkaConsumer(ChunkConsumer):
     """Reads partitions of one Kafka cluster.
 
     One client reads all partitions of a container, without a consumer group. A client for each partition
-    would mean a connection to every broker, a thread and a metadata refresh each, and a fetch request per
-    partition where one request asks for all of a broker's; and what the container sees is the same, a queue
-    for each partition: what one client fetched is handed over partition by partition, and one that has no
-    room is paused, which holds up no other and throws nothing away.
+    would need a connection to every broker, a thread, and metadata of its own. It would also send a request
+    for each partition, where one can ask for all that a broker has. The container sees a queue for each
+    partition all the same. Records are handed over partition by partition. A partition without room is
+    paused, which holds up no other and drops nothing.
 
-    Where nothing is left to be read is asked over a connection of its own, after a poll: so ``at_head``
-    speaks of that moment and not of some fetch before it. Of a partition with transactions only what is
+    The heads of partitions are asked for over a connection of its own, after a poll. So ``at_head`` speaks of
+    that moment, and not of an earlier fetch. Of a partition with transactions only what is
     committed is read, and its head is where the first open one begins. Brokers may be away for
     ``patience.ms``; then reading fails.
 
@@ -158,7 +158,7 @@ class KafkaConsumer(ChunkConsumer):
     def _bring_back(self, wanted: Mapping[SystemStreamPartition, int]) -> None:
         """Have what was fetched of a partition before it was paused come next.
 
-        kafka-python 3.0 lays it aside, and takes it up again only when nothing is in line; but what is in
+        kafka-python 3.0 lays it aside, and takes it up again only when nothing is in line. But what is in
         line stays there when all of it was handed over. A partition that was paused in the middle of what was
         fetched of it would never be read again."""
         fetcher = self._client._fetcher

@@ -35,18 +35,17 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
 
     **Fencing.** A container has the same ``transactional.id`` in every generation. The process that claims it
     takes that over, which fences the one before at the brokers, and *then* reads what was committed. A
-    process that opens a generation first writes that the last one is closed, then takes over all its ids for
-    a moment, and then reads: so it knows the last of its commits, and none can follow.
+    process that opens a generation first writes that the last one is closed. It then takes over all its ids
+    for a moment, and reads. So it knows the last of its commits, and none can follow.
 
     **One partition for a job**, not one for each task: that a generation was opened before or after a claim
     or a commit must be clear, and only within a partition there is an order. The price is that who reads has
-    to wait for the end of transactions of other containers; they last milliseconds, and those of one who died
+    to wait for the end of transactions of other containers. They last milliseconds, and those of one who died
     end when he is started again, or after ``producer.transaction.timeout.ms``. A start does not wait: it ends
     them itself, and until then reads what stands before them.
 
-    **Doubt.** If it is not certain what came of a commit, a new producer takes over the id, and the topic
-    shows it: the record of the commit is there, and so is all of it, or it is not, and the same is sent
-    again."""
+    **Doubt.** If the outcome of a commit is unknown, a new producer takes over the id. The topic then shows
+    it: either the record of the commit is there, and so is all of it, or the same is sent again."""
 
     def __init__(self, settings: Settings, job: str, *, keep: int, trim_every: int = TRIM_EVERY) -> None:
         super().__init__(settings, job, keep=keep, trim_every=trim_every)

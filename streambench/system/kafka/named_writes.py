@@ -23,8 +23,8 @@ _KEPT = 10
 class KafkaNamedWrite:
     """A write to the topics of a Kafka, that goes on under its name after a crash.
 
-    It is kept like a job of one task, whose checkpoint is the number of the last step: a process that goes on
-    with it fences the one before, and what was in doubt is looked up, as for a container."""
+    It is kept like a job of one task, whose checkpoint is the number of the last step. A process that
+    continues the write fences the one before. What was in doubt is looked up, as for a container."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._manager = TransactionalCheckpointManager(settings, f"{PREFIX}{name}", keep=_KEPT)

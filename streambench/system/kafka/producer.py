@@ -53,18 +53,18 @@ class KafkaProducer(SystemProducer):
     ``buffer.bytes`` are not acknowledged. What fails is raised by the next ``send`` or ``flush``, and by
     every one after it: what comes behind a message that is lost must not look as if all were well.
 
-    **Where nothing at all is acknowledged for long**, a new client takes the place of the old one, and what
-    is not acknowledged is sent again, in its order: it may then be there twice.
+    **Where nothing at all is acknowledged for long**, a new client replaces the old one. It sends again, in
+    order, what is not acknowledged, which may then be there twice.
 
     **Sizes are checked before a message is sent**: one that the broker finds too large would make all that
     follow fail. Where a topic takes less than a batch of the usual size, its messages go through a client
     with smaller batches.
 
     **Changelogs.** Kafka fences no producer that sends without transactions: an older container may still be
-    writing changes of state when a later one has restored it. So of the partitions that belong to one source
-    alone it is known where each message is to stand, and where they end; where one stands elsewhere, or more
-    is there at a commit, another process has written, and the container must start again, which sets the
-    changelog right.
+    writing changes of state when a later one has restored it. So the producer knows, for partitions that
+    belong to one source alone, the offset that each message is to get, and the end. Where a message gets
+    another one, or more is there at a commit, another process has written. The container must then start
+    again, which sets the changelog right.
 
     A message needs a key or a value, headers are bytes, and a timestamp is not before 1970: else it is a
     SerdeError, as what cannot be serialised is.

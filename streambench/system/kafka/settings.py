@@ -1,7 +1,7 @@
 """Settings: from ``systems.<s>.*`` to what the clients of kafka-python take.
 
 ``systems.<s>.bootstrap.servers`` says where the cluster is. ``consumer.*`` and ``producer.*`` take Kafka's
-own settings under their usual names (``consumer.fetch.max.bytes``, ``producer.compression.type``); what
+own settings under their usual names (``consumer.fetch.max.bytes``, ``producer.compression.type``). What
 concerns the connection (``security.protocol``, ``sasl.*``, ``ssl.*``) needs to be given only once, under
 either of the two. No value of theirs is ever put into an error or a log.
 """

@@ -2,8 +2,8 @@
 
 What kafka-python says of the end of a transaction is not believed. It may return although messages were lost,
 raise although all of them are there, and wait for ever. So every message must be known to have been written
-before a commit is asked for, everything is bounded in time, and whatever else happens is a *doubt*: what came
-of it is known only from what can be read when a new producer has fenced this one.
+before a commit is asked for, and every wait has a limit. Whatever else happens is a *doubt*. Its outcome is
+read from the topic, after a new producer has fenced this one.
 """
 
 from __future__ import annotations
@@ -140,9 +140,8 @@ class Transactions:
         ) from error
 
     def check_topics(self, topics: Collection[str]) -> None:
-        """Raise UnknownStreamError where a topic that is written to was deleted, of which Kafka gives a
-        producer no error; and DoubtError where it was made again since, of which it says nothing at all: what
-        was written before is gone."""
+        """Raise UnknownStreamError where a topic that is written to was deleted; Kafka gives a producer no
+        error of that. Raise DoubtError where it was made again since: what was written before is gone."""
         found = self._admin.identities(topics)
         known = {topic: self._identities.get(topic, identity) for topic, identity in found.items()}
         self._identities.update(found)

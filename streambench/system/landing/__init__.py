@@ -5,7 +5,7 @@ With ``systems.x.samza.landing=log`` the inputs ``x.orders`` of a job stay what 
 tasks read is the stream ``x.orders`` of the log, with offsets, checkpoints, replay and exactly-once. A
 *receiver* drives the ordinary consumer of ``x``, appends what it delivers, forces it to the disk, and
 acknowledges it then. There is one at a time for each stream, in one of the containers of the job or in a
-process of its own (``streambench land``); another one takes over where it ends.
+process of its own (``streambench land``). Another one takes over where it ends.
 """
 
 from streambench.system.landing.factory import LandedSystemFactory, landed, landing_key, receiver_of

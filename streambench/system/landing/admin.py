@@ -36,8 +36,9 @@ class LandedAdmin(LogAdmin):
         return {stream: self._of(stream) for stream in streams}
 
     def prepare(self, stream: SystemStream) -> tuple[int, int]:
-        """Have a stream to land in, with as many partitions as are configured for it, else as the source has;
-        how many the source has, and how many there are to land in. Raises what the source's admin raises."""
+        """Have a stream to land in, with as many partitions as are configured for it, else as the source has.
+        Returns how many the source has, and how many there are to land in. Raises what the source's admin
+        raises."""
         sent = len(self._source.metadata([stream])[stream])
         wanted = self._configured(stream) or sent
         name = self._landed.landed_name(stream.stream)

@@ -20,7 +20,7 @@ class Holds:
     def __init__(
         self, directory: Path, system: str, streams: Iterable[str], who: str, *, lease_s: float = 30.0
     ) -> None:
-        """``directory``: of the log; ``who``: what is shown to others that wait for the same streams;
+        """``directory``: of the log. ``who``: what is shown to others that wait for the same streams.
         ``lease_s``: a receiver that shows no sign of life for so long is replaced."""
         self._directory = directory / ".landing"
         self._system = system

@@ -22,7 +22,7 @@ _DROP = "task.drop.deserialization.errors"
 
 class Letters:
     """Dead letters of the streams of one system. A message goes to ``task.dead.letter.stream``; where there
-    is none and ``task.drop.deserialization.errors`` is set it is dropped and counted; otherwise it goes to
+    is none and ``task.drop.deserialization.errors`` is set it is dropped and counted. Otherwise it goes to
     the stream ``x.orders.dead-letters`` of the log, beside ``x.orders``, cut to what fits. With
     ``samza.landing.strict`` it ends the receiver instead.
 

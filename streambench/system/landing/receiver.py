@@ -57,9 +57,9 @@ class Receiver:
 
     ``run`` does everything on the calling thread: the consumer never learns that this is no container.
     Messages go to the log as they come: key, message, headers and timestamp (that of their arrival where they
-    have none), in the partition in which they were delivered; only where another number of partitions is
-    configured they are dealt by their keys, those without one in turn. One flush covers all that was polled,
-    and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost; what was on
+    have none). Each goes to the partition in which it was delivered. Where another number of partitions is
+    configured, the key decides; messages without one go in turn. One flush covers all that was polled,
+    and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost. What was on
     its way when a receiver died is sent again, and may then be there twice. Of what the log does not take,
     ``Letters`` has care.
 

@@ -1,13 +1,13 @@
 """Step 5: the appender, the write side of one partition, for one of several processes that may write.
 
 Everything happens with the partition's lock held. What other processes have appended in the meantime is found
-by the size of the file; what one of them left unfinished when it died is cut off, and only a holder of
+by the size of the file. What one of them left unfinished when it died is cut off, and only a holder of
 the lock ever cuts.
 
 **What is cut, and what is damage.** Only the end of the last segment is ever cut, and only behind the
-recovery point (``notes``), where nothing was committed: an append of which bytes are missing at the end of
-the file, or whose body is nothing but zeros. A batch that is there in full length and does not match its
-checksum is damage, unless the machine was started again since the recovery point was noted: then a loss of
+recovery point (``notes``), where nothing was committed. What is cut is an unfinished append: its bytes are
+missing at the end of the file, or its body is nothing but zeros. A batch of full length that does not match
+its checksum is damage. The exception is a machine that was started again since the recovery point: a loss of
 power may have left it so. What whole batches follow is damage, whatever it looks like. Damage is a
 CorruptDataError and changes nothing; ``streambench streams repair`` moves it aside.
 """

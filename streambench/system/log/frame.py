@@ -1,9 +1,9 @@
 """Frames: the batches of a segment as they lie in the file, found and checked without decoding.
 
 A segment is an Arrow IPC stream: a schema message, then one message per record batch, then (once the segment
-is sealed) the end-of-stream mark. What the log needs to know of a batch stands in the message's custom
-metadata, which is read here straight from the flatbuffer: walking over a thousand batches then costs a
-thousand small reads, and nothing is decoded.
+is sealed) the end-of-stream mark. The properties of a batch stand in the custom metadata of its message,
+which is read straight from the flatbuffer. Walking over a thousand batches costs a thousand small reads, and
+decodes nothing.
 
 The checksum of a batch is the CRC-32C of its metadata (with the eight digits of the checksum itself as
 zeros) and its body. The metadata has a checksum of its own (with the digits of both as zeros), so that

@@ -5,7 +5,7 @@ deleted, so that a first segment that is missing is distinguished from one that 
 
 ``recovery-point.json``: up to which offset everything was forced to the disk, and since which start of the
 machine. It is written after that and never forced itself, so that it may be behind the truth but not ahead of
-it: a log that ends before this offset has lost what was committed. Absent or damaged it says nothing, and the
+it. A log that ends before this offset has lost what was committed. Absent or damaged it says nothing, and the
 log is read as it is.
 """
 

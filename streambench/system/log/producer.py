@@ -44,9 +44,9 @@ _Extras = tuple[int | None, Mapping[str, bytes] | None]
 
 
 class _Pending:
-    """The messages that wait to be appended to one partition: key, value, and timestamp with headers where a
-    message has one of them, one after the other in one flat list (``fields``). What came by the column stands
-    in ``pieces``, before the single messages.
+    """The messages that wait to be appended to one partition. Single messages stand in one flat list
+    (``fields``): key, value, and None or a pair of timestamp and headers. What came by the column stands in
+    ``pieces``, before the single messages.
 
     ``measured``: of how many fields it is known how large they are; ``size``: those, and the pieces, in
     bytes."""
@@ -204,9 +204,10 @@ class LogProducer(SystemProducer):
     """Writes to the streams of one log.
 
     A message is kept back until its partition has ``batch.messages`` or ``batch.bytes`` of them, until
-    ``linger.ms`` are over (noticed at the next ``send``, or when what was handed over is settled), or until
-    ``flush``. What could not be appended raises there, and every later ``flush`` raises again: a failed
-    producer must not be taken for one that has written everything. After ``hold`` it keeps everything back.
+    ``linger.ms`` are over, or until ``flush``. The end of ``linger.ms`` is noticed at the next ``send`` or
+    ``apply_limits``. What could not be appended raises there, and every later ``flush`` raises again. A
+    failed producer must not be taken for one that has written everything. After ``hold`` it keeps
+    everything back.
     """
 
     atomic: str | None = "log"

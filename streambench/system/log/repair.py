@@ -77,8 +77,8 @@ class Loss(Struct, frozen=True, kw_only=True):
 class _Part(Struct):
     """A segment as it is.
 
-    ``frames``: those that are whole; ``inner``: what is damaged before one of them; ``tail``: what is damaged
-    behind all of them; ``beside``: what is wrong with the file that belongs to it. ``end``: the offset behind
+    ``frames``: those that are whole. ``inner``: what is damaged before one of them. ``tail``: what is damaged
+    behind all of them. ``beside``: what is wrong with the file that belongs to it. ``end``: the offset behind
     the last whole frame, ``claimed`` the one behind the tail. ``sealed``: it has its end mark; ``torn``: the
     tail is only an append that was not finished.
     """
@@ -101,8 +101,8 @@ class _Part(Struct):
 
 
 class Salvage(Struct, frozen=True):
-    """The readable part of a segment. ``frames``: the whole batches with their bytes; ``losses``: the damage
-    among and behind them; ``end``: the offset behind the last whole batch; ``lost_end``: the offset behind
+    """The readable part of a segment. ``frames``: the whole batches with their bytes. ``losses``: the damage
+    among and behind them. ``end``: the offset behind the last whole batch. ``lost_end``: the offset behind
     the damage at the end. ``ends_damaged``: the damage reaches to the end of the segment."""
 
     frames: list[tuple[Frame, bytes]]

@@ -10,8 +10,8 @@ notes that the step is done.
     .staging/<stream>/<write>/owner.json                            the process without which the write ends
 
 The record decides. Where the process dies behind it, the next commit of the same step appends what that
-record names, whatever was staged again meanwhile: each append carries the write, the step and its number in
-the step, by which the partition knows what it has. A step that is done is not appended again.
+record names, whatever was staged again meanwhile. Each append carries the write, the step and its number in
+the step. By these the partition knows what it has. A step that is done is not appended again.
 
 A write that is not repeated under its name ends with its owner. Where that was killed, the next such write
 removes what it left.

@@ -1,8 +1,8 @@
 """The log itself: a directory of streams, each with a ``stream.json`` that says how many partitions it has
 and its settings.
 
-By ``stream.json`` a stream is distinguished from a later one of the same name, so that file never changes;
-once partitions were added, how many there are now stands in ``partitions.json``."""
+By ``stream.json`` a stream is distinguished from a later one of the same name, so that file never changes.
+Once partitions were added, how many there are now stands in ``partitions.json``."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Connection:
 
     ``received``: how many messages have ended in it; ``safe``: how many of those are; ``acked``: the same as
     its sender knows. ``heard``: when it last sent anything, ``began``: since when it has been sending the
-    message that is not complete (None: there is none); ``until``: it was refused, and is listened to until
+    message that is not complete (None: there is none). ``until``: it was refused, and is listened to until
     then so that it can read why. ``has_slot``: it may hold much of an unfinished message. ``is_half``: its
     sender will send nothing more, and waits for what is still to be acknowledged.
     """

@@ -20,10 +20,10 @@ class TcpSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=tcp``. A stream is where it is received:
     ``systems.<s>.streams.<t>.listen=127.0.0.1:7000``.
 
-    **Partitions**: partition n of a stream listens on the n-th port from there on (or at the n-th of several
-    addresses), so that a container listens for its own partitions and for no others, and a sender
-    chooses the partition by the port. A producer connects to ``connect`` (else ``listen``), to each partition
-    once; keys go to partitions as everywhere.
+    **Partitions**: partition n of a stream listens on the n-th port from there on, or at the n-th of several
+    addresses. So a container listens for its own partitions only, and a sender chooses the partition by the
+    port. A producer connects to ``connect`` (else ``listen``), to each partition once; keys go to partitions
+    as everywhere.
 
     **The protocol.** The sender connects and sends messages; ``framing`` says what ends one: ``lines``: a
     newline, which is not part of it. ``length``: 4 bytes before it, big-endian, hold the number of its bytes.
@@ -68,7 +68,7 @@ class UdpSystemFactory(SystemFactory):
     Nothing is acknowledged, and what is lost is lost, but counted: what the kernel drops because its buffer
     (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what never arrived. Each
     datagram then begins with the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its
-    number from 0 on (8 bytes, big-endian); what is missing is counted from the first number on that arrives
+    number from 0 on (8 bytes, big-endian). What is missing is counted from the first number on that arrives
     of a sender.
     """
 

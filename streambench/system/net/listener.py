@@ -58,10 +58,10 @@ class Counters:
 class Listener:
     """Receives one partition.
 
-    Its memory is bounded: what has arrived and was not taken is what one look at one socket brought; of what
-    is unfinished, a connection holds a little, and only so many of them as ``unfinished_bytes`` allows may
-    hold as much as a message may have. The others are not read meanwhile. And what was delivered but is not
-    acknowledged is limited by ``unacknowledged_bytes``.
+    Its memory is bounded. One read of one socket limits what has arrived and was not taken. Of an unfinished
+    message a connection holds a little. It needs a slot to hold as much as a message may have, and
+    ``unfinished_bytes`` limits the slots; connections that wait for one are not read.
+    ``unacknowledged_bytes`` limits what was delivered and is not acknowledged.
     """
 
     def __init__(

@@ -40,9 +40,9 @@ class TcpProducer(SenderProducer):
     waits once as much as ``send.buffer.bytes`` is not. With ``acknowledge=false`` nothing is kept: ``flush``
     returns when the kernel has taken all, and what is on its way when a connection is lost is lost as well.
 
-    Once a partition has failed, everything that is sent to it after that fails at once, with the same error:
-    a task that waited for a receiver in vain, and then flushes, must not wait as long again. Another
-    producer begins again.
+    Once a partition has failed, all that is sent to it later fails at once, with the same error. A task that
+    has waited for a receiver in vain must not wait as long again when it flushes. Another producer begins
+    again.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:

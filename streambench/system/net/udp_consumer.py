@@ -40,9 +40,9 @@ class UdpConsumer(ListeningConsumer):
 
     What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that
     is full: the kernel counts what it drops, and the metric ``<system>-datagrams-dropped`` follows it. With
-    ``sequence=true`` the gaps in the numbers of each sender show what was lost anywhere on the way, from the
-    first datagram on that came of it (what was lost before that looks like what an earlier consumer
-    received). No sender learns of it.
+    ``sequence=true`` the gaps in the numbers of a sender show what was lost anywhere on the way. They are
+    counted from the first datagram on that came: what was lost before cannot be distinguished from what an
+    earlier consumer received. No sender learns of it.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:

@@ -16,7 +16,7 @@ from streambench.system.webhook.settings import Endpoint, WebhookSettings, check
 
 class WebhookConsumer(SystemConsumer):
     """Listens from ``start`` to ``stop``. A request is answered 200 once its messages are acknowledged, that
-    is durable, and else with an error that has its sender try again; what was delivered and not acknowledged
+    is durable, and else with an error that has its sender try again. What was delivered and not acknowledged
     when this ends, its sender sends again.
 
     There is nothing to begin at: offsets are counted from 0 on, and what ``register`` is given makes no

@@ -3,7 +3,7 @@
 The nodes listen on 127.0.0.1 only and run in KRaft mode, each as controller and broker. Everything is in one
 directory: ``cluster.json`` (what the cluster is), and per node its data, its properties, its log
 (``kafka.log``) and its process id (``pid``). Ports stay as they are over restarts, so that clients find a
-node again. It is set up to be small, and to start, fail over and compact within seconds; nothing here is
+node again. It is set up to be small, and to start, fail over and compact within seconds. Nothing here is
 meant for data that must survive the loss of a disk.
 """
 
