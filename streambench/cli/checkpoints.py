@@ -12,7 +12,7 @@ import typer
 from streambench import imports as load
 from streambench.checkpoint.api import Checkpoint
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, systems_of
-from streambench.cli.output import moment, say, show_rows, warn_of_pending
+from streambench.cli.output import moment, show_rows, warn_of_pending
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.observe.snapshot import lag_between
@@ -155,14 +155,14 @@ def _rewind(rewind: Rewind, wishes: Sequence[str], *, yes: bool) -> None:
     goals = rewind.places()
     if not yes:
         for task, places in goals.items():
-            say(f"{task}: would go on with {places}")
+            print(f"{task}: would go on with {places}")
         if not typer.confirm("Go back?"):
             raise typer.Exit(1)
     generation = rewind.apply()
     if yes:
         for task, places in goals.items():
-            say(f"{task}: goes on with {places}")
-    say(f"{rewind.name} goes on from there (generation {generation.number})")
+            print(f"{task}: goes on with {places}")
+    print(f"{rewind.name} goes on from there (generation {generation.number})")
 
 
 def _warn(text: str) -> None:

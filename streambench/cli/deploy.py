@@ -19,7 +19,7 @@ from streambench.cli.deploy_options import DeployOptions
 from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
 from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import OptionError, with_options
-from streambench.cli.output import print_json, print_notes, say, show_rows
+from streambench.cli.output import print_json, print_notes, show_rows
 from streambench.container.observe.snapshot import lag_between
 from streambench.counts import counted
 from streambench.job.signals import StopSignals
@@ -245,11 +245,11 @@ def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
     empty = f"{result.job}: there was nothing to do"
     show_rows(rows_of(result), columns_of(result), as_json=False, empty=empty, right=FIGURES)
     if result.dry_run:
-        say(dry_run_line(result))
+        print(dry_run_line(result))
     else:
         done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
         said = f"; {result.passed_over}" if result.passed_over else ""
-        say(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
+        print(f"{result.job}: {done} in {result.seconds:.1f} s{said}")
         print_notes(result)
 
 
@@ -270,7 +270,7 @@ def _show_outputs(config: Config, range: Backfill | None) -> None:
     """Print the streams that a backfill has sent to."""
     if range is not None:
         outputs = ", ".join(map(str, range.outputs(config)))
-        say(f"  the outputs of {range.name}: {outputs or 'none'}")
+        print(f"  the outputs of {range.name}: {outputs or 'none'}")
 
 
 def _fail(result: DeployResult) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
-from streambench.cli.output import say
 from streambench.counts import counted
 from streambench.errors import MissingExtraError
 
@@ -65,14 +64,14 @@ def start(
     started = cluster.start(nodes, port)
     number = len(started.ports)
     how = "is running already" if was == number else f"is ready after {time.monotonic() - began:.1f} s"
-    say(f"Kafka ({counted(number, 'node')}) {how}: {started.servers}")
+    print(f"Kafka ({counted(number, 'node')}) {how}: {started.servers}")
 
 
 @kafka.command()
 def stop(directory: Directory = _DEFAULT) -> None:
     """Stop Kafka. Its data stays, and the next start continues with it. Without effect where none runs."""
     stopped = _nodes(directory).stop()
-    say(
+    print(
         f"Kafka has stopped ({counted(len(stopped), 'node')})"
         if stopped
         else f"there is no Kafka running in {directory}"
@@ -85,13 +84,13 @@ def status(directory: Directory = _DEFAULT) -> None:
     nodes = _nodes(directory)
     cluster, running = nodes.cluster, nodes.running()
     if cluster is None:
-        say(f"there is no Kafka in {directory}")
+        print(f"there is no Kafka in {directory}")
         raise typer.Exit(1)
     for number, port in enumerate(cluster.ports, 1):
         pid = running.get(number)
         what = f"runs on port {port} (process {pid})" if pid is not None else f"does not run (port {port})"
-        say(f"node {number} {what}; its log: {nodes.log(number)}")
-    say(f"{len(running)} of {counted(len(cluster.ports), 'node')}: {cluster.servers}")
+        print(f"node {number} {what}; its log: {nodes.log(number)}")
+    print(f"{len(running)} of {counted(len(cluster.ports), 'node')}: {cluster.servers}")
     if len(running) < len(cluster.ports):
         raise typer.Exit(1)
 
@@ -137,13 +136,13 @@ def repair(
             raise typer.BadParameter(f"{stream.system} is no Kafka")
         ended, unknown = admin.abort_hanging(stream, force=force)
     for each in ended:
-        say(f"{stream}.{each.partition.partition}: ended the transaction at offset {each.start}")
+        print(f"{stream}.{each.partition.partition}: ended the transaction at offset {each.start}")
     for each in unknown:
-        say(each.described(stream.system))
+        print(each.described(stream.system))
     if unknown:
         raise typer.Exit(1)
     if not ended:
-        say(f"{stream}: no transaction hangs")
+        print(f"{stream}: no transaction hangs")
 
 
 def _nodes(directory: Path) -> KafkaNodes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streambench.cli.job import JobOption, JsonOption, complete_words, split_job, stream_named, systems_of
-from streambench.cli.output import print_json, say
+from streambench.cli.output import print_json
 from streambench.config import Config
 from streambench.counts import counted
 from streambench.errors import ConfigError
@@ -166,5 +166,5 @@ class _Lines:
 
     def _say(self, text: str) -> None:
         with self._lock:
-            say(text)
+            print(text)
             sys.stdout.flush()

@@ -51,11 +51,6 @@ def screen() -> Console:
     )
 
 
-def say(text: str) -> None:
-    """A line on standard output."""
-    print(text)
-
-
 def warn_of_pending(found: Iterable[PendingOutputs]) -> None:
     """Warn on standard error of what is committed and may not be in its streams yet."""
     for each in found:
@@ -75,7 +70,7 @@ class Outcome(Protocol):
 def print_notes(result: Outcome) -> None:
     """Print the ignored failures by class, and a warning for messages that no window has followed."""
     for line in result.passed_over.details():
-        say(f"  {line}")
+        print(f"  {line}")
     if result.windows_left:
         print(f"warning: {result.windows_left}", file=sys.stderr)
 
@@ -102,7 +97,7 @@ def show_rows(
 
     listed = list(rows)
     if not listed:
-        say(empty)
+        print(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import say, show_rows
+from streambench.cli.output import show_rows
 
 _COLUMNS = ("file", "bytes", "packed")
 _SHOWN = 3
@@ -151,17 +151,17 @@ def package(
         row |= {} if packed is None else {"packages": str(packed)}
         show_rows([row], tuple(row), as_json=True, empty="")
         return
-    say(f"{archive}: {len(found.files)} files; {program} deploys it")
+    print(f"{archive}: {len(found.files)} files; {program} deploys it")
     if packed is not None:
-        say(f"{packed}: {count} packages, {packed.stat().st_size >> 20} MiB")
+        print(f"{packed}: {count} packages, {packed.stat().st_size >> 20} MiB")
     if found.left_out:
-        say(f"left out: {_some(found.left_out)}; --include takes files that are no Python")
+        print(f"left out: {_some(found.left_out)}; --include takes files that are no Python")
     for key, variable in sorted(found.secrets.items()):
-        say(f"{key} is left out, and taken from the environment variable {variable}")
+        print(f"{key} is left out, and taken from the environment variable {variable}")
     for module in found.absent:
-        say(f"{module} is imported and not installed here: it is missing in requirements.txt")
+        print(f"{module} is imported and not installed here: it is missing in requirements.txt")
     for line in command:
-        say(line)
+        print(line)
 
 
 def _write_packages(requirements: str, path: Path, options: DependencyOptions) -> int:

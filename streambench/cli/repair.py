@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from streambench.cli.job import systems_of
-from streambench.cli.output import say, show_rows
+from streambench.cli.output import show_rows
 from streambench.config import Config
 from streambench.errors import StreamSystemError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
@@ -61,7 +61,7 @@ def repair(
         for ssp in ssps:
             admin.repair(ssp)
     if not as_json:
-        say(f"{stream} has been repaired: {what} were given up; no other messages get their offsets")
+        print(f"{stream} has been repaired: {what} were given up; no other messages get their offsets")
 
 
 def _row(ssp: SystemStreamPartition, loss: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streambench.cli.output import say
 from streambench.errors import TaskError
 
 if TYPE_CHECKING:
@@ -67,12 +66,12 @@ def replay(
 
     recording = Recording.read(file)
     with speaking("terminal"):
-        say("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
+        print("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
     if shrink:
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
         test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
-        say(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
+        print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
         return
     with speaking("terminal"):
         session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
@@ -97,10 +96,10 @@ def replay(
         raise typer.Exit(1)
     if stands is not None:
         where = f"before {session.position + 1:,}: {stands.ssp}@{stands.offset}"
-        say("\n".join([where, *value_line(stands)]))
+        print("\n".join([where, *value_line(stands)]))
     else:
         ended = "" if recording.failure is None else ", and it no longer fails"
-        say(f"{session.position:,} of {len(recording):,} messages processed{ended}")
+        print(f"{session.position:,} of {len(recording):,} messages processed{ended}")
     session.abandon()
 
 
@@ -127,7 +126,7 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
             progress=lambda left, tried: status.update(f"shrinking: {left:,} messages left, {tried:,} runs"),
         )  # fmt: skip
     path = small.save(small_path(file))
-    say(f"shrunk to {len(small):,} of {len(recording):,} messages: {path}")
+    print(f"shrunk to {len(small):,} of {len(recording):,} messages: {path}")
     return small
 
 
@@ -141,4 +140,4 @@ def _print_last(session: Session) -> None:
     for effects in session.effects(max(0, position - _LAST)):
         message = session.history.message_at(effects.position) if session.history is not None else None
         head = f"{effects.position:>6,}" if message is None else head_line(effects.position, message)
-        say("\n".join([head, *value_line(message), *effect_lines(effects, printable)]))
+        print("\n".join([head, *value_line(message), *effect_lines(effects, printable)]))

@@ -16,7 +16,7 @@ import typer
 from msgspec import structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
-from streambench.cli.output import print_error, print_json, print_notes, say
+from streambench.cli.output import print_error, print_json, print_notes
 from streambench.counts import counted
 from streambench.debug.rates import Rates
 from streambench.debug.view import headline, snapshot_table
@@ -162,7 +162,7 @@ def _run_shown(
 
 def _show_end(result: RunResult, goal: Until) -> None:
     """Print the summary of a run. Raises Exit where it was stopped before its goal."""
-    say(_summary(result))
+    print(_summary(result))
     print_notes(result)
     _check_end(result, goal)
 

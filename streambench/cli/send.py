@@ -15,7 +15,7 @@ from msgspec import Struct
 from streambench.cli.envelopes import encoded, envelope_of, milliseconds
 from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import print_json, say
+from streambench.cli.output import print_json
 from streambench.cli.pipes import interruptible, opened_pipe
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import Writer, writing
@@ -158,7 +158,7 @@ def send(
     if json:
         print_json({"stream": str(stream), "messages": sent})
     else:
-        say(f"sent {counted(sent, 'message')} to {stream}")
+        print(f"sent {counted(sent, 'message')} to {stream}")
 
 
 class _Form(Struct, frozen=True):

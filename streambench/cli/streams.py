@@ -18,7 +18,7 @@ from streambench.cli.job import (
     stream_named,
     systems_of,
 )
-from streambench.cli.output import print_error, say, show_rows, warn_of_pending
+from streambench.cli.output import print_error, show_rows, warn_of_pending
 from streambench.cli.repair import repair
 from streambench.config import Config
 from streambench.errors import (
@@ -218,7 +218,7 @@ def _create(config: Config, stream: SystemStream, partitions: int | None) -> Non
                 raise
             made = False  # no other number was asked for
         number = len(systems.metadata([stream])[stream])
-    say(
+    print(
         f"{stream} {'has been created' if made else 'is there already'}, with {number} "
         f"partition{'s' if number != 1 else ''}"
     )
@@ -232,9 +232,9 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
                 f"{stream} has {before} partitions; a stream can get more of them, not fewer"
             )
         systems.admin(stream.system).grow(stream, partitions)
-    say(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
+    print(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
     if partitions > before:
-        say(_KEYS_MOVE)
+        print(_KEYS_MOVE)
 
 
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
@@ -249,4 +249,4 @@ def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
         if ask and not typer.confirm(f"Delete {stream} with all it holds?{read_by}"):
             raise typer.Exit(1)
         systems.admin(stream.system).delete(stream)
-    say(f"{stream} has been deleted{read_by}")
+    print(f"{stream} has been deleted{read_by}")

@@ -207,10 +207,10 @@ class TaskInstance:
 
         def heard(given: _Given, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
             for envelope in messages(given):
-                self._call_listeners("before_process", envelope)
+                self._call_hooks("before_process", envelope)
             callback(given, collector, coordinator)
             for envelope in messages(given):
-                self._call_listeners("after_process", envelope)
+                self._call_hooks("after_process", envelope)
 
         return heard
 
@@ -232,17 +232,6 @@ class TaskInstance:
             observer.callback_ended(name, callback, given)
 
         return observed
-
-    def _call_listeners(self, hook: str, envelope: IncomingMessageEnvelope) -> None:
-        observer, context = self._observation.observer, self.context
-        if observer is not None:
-            observer.hook_called(self.name, hook, envelope)
-        for listener in self._listeners:
-            try:
-                getattr(listener, hook)(envelope, context)
-            except Exception as error:
-                self._mark(error, listener, hook)
-                raise
 
     def call(self, name: str, callback: Callable[..., Any], *arguments: Any) -> None:
         """Call a callback of the task that is given no message, and show the call to the observers."""
@@ -287,15 +276,15 @@ class TaskInstance:
                 self.call(name, callback, *arguments)
             self._call_hooks(f"after_{name}")
 
-    def _call_hooks(self, hook: str) -> None:
+    def _call_hooks(self, hook: str, *given: IncomingMessageEnvelope) -> None:
         if not self._listeners:
             return
         observer = self._observation.observer
         if observer is not None:
-            observer.hook_called(self.name, hook, None)
+            observer.hook_called(self.name, hook, *given or (None,))
         for listener in self._listeners:
             try:
-                getattr(listener, hook)(self.context)
+                getattr(listener, hook)(*given, self.context)
             except Exception as error:
                 self._mark(error, listener, hook)
                 raise
