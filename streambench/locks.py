@@ -218,12 +218,12 @@ class LeasedLock:
     def acquire(self) -> None:
         """Take the lock, waiting for it; a wait of more than two seconds is logged, with the process that is
         waited for. Raises FileNotFoundError where its directory is not there, and what ``recover`` raises."""
-        if self._try():
+        if self.try_acquire():
             return
         began = time.monotonic()
         report_after = _REPORT_AFTER_S
         pause = _SHORTEST_PAUSE_S
-        while not self._try():
+        while not self.try_acquire():
             waited = time.monotonic() - began
             if waited >= report_after:
                 report_after = waited + _REPORT_EVERY_S
@@ -232,11 +232,6 @@ class LeasedLock:
                 )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free, or its holder has shown no sign of life for the time of the lease, as
-        these calls have seen it."""
-        return self._try()
 
     def check(self) -> None:
         """Raise LockLostError where another process has taken the lock over."""
@@ -300,7 +295,9 @@ class LeasedLock:
         self._successor = f"{self._path}.{number + 1}"
         self._is_settled = number == 0
 
-    def _try(self) -> bool:
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free, or its holder has shown no sign of life for the time of the lease, as
+        these calls have seen it."""
         while True:
             create = 0 if self._number else os.O_CREAT
             try:

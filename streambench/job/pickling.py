@@ -23,11 +23,11 @@ def shipped_names(config: Config) -> dict[str, bytes]:
 
 def bring_names(names: Mapping[str, bytes]) -> None:
     """Define the names in this process as they were defined where they come from."""
-    load.install_main_names({name: unshipped(data) for name, data in names.items()})
+    load.install_main_names({name: pickle.loads(data) for name, data in names.items()})
 
 
 def shipped(task: Any, key: str = "task.class") -> bytes:
-    """A task, or what else ``key`` names, as bytes for ``unshipped`` in another process of this machine.
+    """A task, or what else ``key`` names, as bytes for ``pickle.loads`` in another process of this machine.
     Raises ConfigError where that cannot be done."""
     name = getattr(task, "__qualname__", type(task).__name__)
     pickler = _cloudpickle()
@@ -51,11 +51,6 @@ def shipped(task: Any, key: str = "task.class") -> bytes:
             f"this one; {unsendable(task)}; or set job.container.count=1",
             key=key,
         ) from error
-
-
-def unshipped(data: bytes) -> Any:
-    """The task that ``shipped`` packed."""
-    return pickle.loads(data)
 
 
 def _cloudpickle() -> Any:

@@ -33,7 +33,7 @@ from streambench.job.messages import (
     StartContainer,
     Stop,
 )
-from streambench.job.pickling import bring_names, unshipped
+from streambench.job.pickling import bring_names
 from streambench.job.result import ContainerRun
 from streambench.job.runner import EVERY_S, ContainerRunner
 from streambench.job.signals import STOPPING, StopSignals
@@ -73,7 +73,7 @@ def _apply_paths(paths: ImportPaths) -> None:
 
 def _run_container(start: StartContainer, channel: WorkerChannel) -> ContainerRun:
     bring_names(start.names)
-    task = None if start.task is None else unshipped(start.task)
+    task = None if start.task is None else pickle.loads(start.task)
     container = Container(
         start.config, task, planned=PlannedContainer(start.model, start.number, start.generation),
         remember_choices=0 if start.every_s is None else 1,

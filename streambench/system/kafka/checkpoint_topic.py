@@ -27,7 +27,6 @@ from streambench.checkpoint.stored_checkpoints import (
     StoredCheckpoints,
     StoredPartitions,
     decode_checkpoint,
-    encode,
 )
 from streambench.errors import CheckpointError
 from streambench.model import SystemStreamPartition
@@ -274,11 +273,6 @@ class CheckpointTopicState:
 def as_text(assignment: Mapping[int, Sequence[str]]) -> dict[str, list[str]]:
     """An assignment as it is written."""
     return {str(container): list(tasks) for container, tasks in assignment.items()}
-
-
-def written(entry: Entry) -> bytes:
-    """A record's bytes."""
-    return encode(entry)
 
 
 def read(data: bytes | None, where: str) -> Entry:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation, LeaseHolder, Work
-from streambench.checkpoint.stored_checkpoints import encode_checkpoint
+from streambench.checkpoint.stored_checkpoints import encode, encode_checkpoint
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, do_all
 from streambench.model import SystemStream
 from streambench.system.kafka.admin import KafkaAdmin
@@ -30,7 +30,6 @@ from streambench.system.kafka.checkpoint_topic import (
     Opened,
     as_text,
     read,
-    written,
 )
 from streambench.system.kafka.clients import (
     abandon,
@@ -306,7 +305,7 @@ class KafkaCheckpointManager(CheckpointManager):
         return offset, self._read_to(offset + 1, offset)
 
     def _write(self, entry: Entry) -> int:
-        data, doing = written(entry), f"writing checkpoints to {self._stream}"
+        data, doing = encode(entry), f"writing checkpoints to {self._stream}"
         most_s, until = (
             StallDetector(self._settings).most_s,
             time.monotonic() + self._settings.patience_ms / 1000,

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, Checkpoints
 from streambench.checkpoint.pending_writes import PendingWritesApplier
-from streambench.checkpoint.stored_checkpoints import encode_checkpoint
+from streambench.checkpoint.stored_checkpoints import encode, encode_checkpoint
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.model import SystemStreamPartition
 from streambench.rows import Rows
-from streambench.system.kafka.checkpoint_topic import Claimed, Committed, written
+from streambench.system.kafka.checkpoint_topic import Claimed, Committed
 from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.transactions import TRIES, DoubtError, Transactions
@@ -63,7 +63,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             self._settings, self._identity(container), place, self._admin
         )
         holder = uuid.uuid4().hex
-        entry = written(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
+        entry = encode(Claimed(generation=generation, container=container, holder=holder, who=who(now_ms)))
         doubts = _Doubts(self._settings)
         while True:
             transactions.open(doubts.end)
@@ -129,7 +129,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             wanted = made[self._number] = checkpoints(ends)
             rules.check_tasks(self._job, claim.container, claim.tasks, wanted)
             raw = {task: encode_checkpoint(checkpoint) for task, checkpoint in wanted.items()}
-            return written(
+            return encode(
                 Committed(
                     generation=claim.generation,
                     container=claim.container,

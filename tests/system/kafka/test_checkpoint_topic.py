@@ -10,6 +10,7 @@ from msgspec import Raw
 
 pytest.importorskip("kafka")
 
+from streambench.checkpoint.stored_checkpoints import encode
 from streambench.errors import CheckpointError
 from streambench.system.kafka.checkpoint_topic import (
     CheckpointTopicState,
@@ -18,7 +19,6 @@ from streambench.system.kafka.checkpoint_topic import (
     Entry,
     Opened,
     read,
-    written,
 )
 
 ENTRIES = st.one_of(
@@ -93,10 +93,10 @@ def test_a_snapshot_comes_to_the_same_as_all_that_it_stands_for(
     whole, late = CheckpointTopicState("job", 3), CheckpointTopicState("job", 3)
     for offset, entry in enumerate(before):
         whole.apply(offset, entry)
-    snapshot = read(written(whole.snapshot(len(before), 1 << 20)), "here")
+    snapshot = read(encode(whole.snapshot(len(before), 1 << 20)), "here")
     assert late.apply(len(before), snapshot)
     for offset, entry in enumerate(after, len(before) + 1):
-        assert whole.apply(offset, entry) == late.apply(offset, read(written(entry), "here"))
+        assert whole.apply(offset, entry) == late.apply(offset, read(encode(entry), "here"))
     assert state(whole) == state(late)
 
 
