@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 from msgspec import Struct, structs
@@ -293,8 +294,10 @@ class GroupMember:
 
     def _rebalance(self, members: list[str], former: Mapping[str, list[str]]) -> Assignment:
         config = self._config
-        systems, checkpoints = Systems(config), checkpoint_manager(config, self._name)
-        try:
+        with (
+            closing(Systems(config)) as systems,
+            closing(checkpoint_manager(config, self._name)) as checkpoints,
+        ):
             model = plan(
                 config,
                 self._name,
@@ -317,9 +320,6 @@ class GroupMember:
             return Assignment(
                 generation.number, model, {member: number for number, member in enumerate(holders)}
             )
-        finally:
-            checkpoints.close()
-            systems.close()
 
 
 def join(
