@@ -1,4 +1,4 @@
-"""Quicker ways to ask some choosers, with the same answers.
+"""Step 1: quicker ways to ask some choosers, with the same answers.
 
 ``Rotating`` and ``Quick`` are for choosers of this package alone; ``take_batch`` any chooser may have.
 """

@@ -1,4 +1,4 @@
-"""The progress of an event loop: written between two messages, read by observers."""
+"""The progress and the utilization of an event loop, for observers."""
 
 from __future__ import annotations
 

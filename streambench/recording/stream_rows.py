@@ -1,4 +1,4 @@
-"""The rows of streams that tasks send to: a replay makes them with as many partitions."""
+"""Rows that recordings and captures share: the streams that tasks send to, and a failure."""
 
 from __future__ import annotations
 

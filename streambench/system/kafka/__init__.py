@@ -1,4 +1,4 @@
-"""Apache Kafka as a system of streams, by way of kafka-python; and a Kafka of one's own to try it with."""
+"""Apache Kafka as a system of streams, by way of kafka-python. Begin at ``KafkaSystemFactory``."""
 
 from streambench.system.kafka.factory import KafkaSystemFactory
 

@@ -1,4 +1,4 @@
-"""Read one partition with one method, write with one method.
+"""The contract of a simple plug-in: one method reads a partition, one writes.
 
 A system that only knows "give me the next message" needs no SystemConsumer of its own: it implements the two
 classes here, in bytes, without threads, queues or back-pressure, and a ``PullSystemFactory`` that makes them.
