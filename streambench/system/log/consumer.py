@@ -67,15 +67,6 @@ class LogConsumer(ChunkConsumer):
         cursor = self._cursors.get(ssp)
         return cursor is not None and cursor.at_head
 
-    def read_batches(
-        self, ssp: SystemStreamPartition, offset: str, at_most: int = 1 << 62
-    ) -> list[pa.RecordBatch]:
-        """The messages from ``offset`` on, at most so many messages, as Arrow batches; apart from what is
-        polled.
-
-        The columns are offset, timestamp, key, value, headers. Raises UnknownStreamError, OffsetError."""
-        return self._log.partition(ssp.stream, ssp.partition).read(to_number(offset, ssp), at_most)
-
 
 def as_chunk(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
     """The columns of batches as lists."""

@@ -322,14 +322,6 @@ def test_a_chunk_spans_several_batches(parts: Parts) -> None:
     )
 
 
-def test_arrow_batches_can_be_read_beside_what_is_polled(parts: Parts) -> None:
-    parts.producer().send_columns(CLICKS, 0, None, [b"%d" % number for number in range(10)])
-    consumer = parts.consumer({P0: "9"})
-    batches = consumer.read_batches(P0, "2", 3)
-    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"2", b"3", b"4"]
-    assert [envelope.offset for envelope in consumer.poll({P0: 10}, 0)] == ["9"]
-
-
 @pytest.mark.parametrize("offset", ["11", "-1", "1.5", "", "oldest"])
 def test_a_start_outside_the_partition_is_reported_before_the_first_poll(
     parts: Parts, offset: str
