@@ -10,6 +10,20 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+#: All tests on the same Spark session of two threads: to start one takes ten seconds of CPU.
+ON_ONE_SESSION = (
+    "tests/integration/test_equivalence.py",
+    "tests/integration/test_real_streams.py",
+    "tests/spark/test_backfill.py",
+    "tests/spark/test_deploy.py",
+    "tests/spark/test_increments.py",
+    "tests/spark/test_killed_drivers.py",
+    "tests/spark/test_secrets.py",
+    "tests/spark/source/test_dataframes.py",
+    "tests/cli/test_demo.py",
+    "tests/magics/test_deploy.py",
+)
+
 #: What sets up something together that takes long to set up: one worker has all of it.
 TOGETHER = (
     ("tests/browser/",),
@@ -22,8 +36,7 @@ TOGETHER = (
         "tests/integration/test_every_system.py",
     ),
     ("tests/system/amqp/",),
-    ("tests/spark/test_deploy.py", "tests/spark/test_secrets.py", "tests/spark/source/test_dataframes.py"),
-    ("tests/integration/test_equivalence.py", "tests/integration/test_real_streams.py"),
+    ON_ONE_SESSION,
     ("tests/test_house.py", "tests/test_architecture.py", "tests/test_setup.py", "tests/test_errors.py"),
 )
 
@@ -50,6 +63,8 @@ FIRST = (
     "tests/integration/test_documents.py",
     "tests/system/kafka/",
     "tests/browser/",
+    "notebooks/08-spark.ipynb",
+    "notebooks/07-replay.ipynb",
     "tests/system/webhook/test_kills.py",
     "tests/faults/test_kills_of_receivers.py",
     "tests/chooser/test_properties.py",
@@ -68,11 +83,9 @@ FIRST = (
     "tests/job/",
     "tests/integration/",
     "tests/cli/",
-    "tests/magics/test_deploy.py",
     "tests/system/amqp/",
     "tests/checkpoint/test_managers.py",
     "tests/system/pull/test_example.py",
-    "notebooks/08-spark.ipynb",
     "notebooks/05-messaging.ipynb",
     "notebooks/01-first-stream.ipynb",
     "notebooks/04-kafka.ipynb",

@@ -1,4 +1,4 @@
-"""A directory with a job in it, and what its streams hold; a Spark session; an IPython shell."""
+"""A directory with a job in it, and what its streams hold; an IPython shell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import streambench as sb
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
-from tests.conftest import CHECKOUT, lease_two_threads
+from tests.conftest import CHECKOUT
 from tests.magics.conftest import ip_empty, ip_no_magics
 from tests.spark.conftest import committed
 
@@ -100,11 +99,3 @@ class Workplace:
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
-
-
-@pytest.fixture(scope="package")
-def spark(spark_installed: None) -> Iterator[Any]:
-    """A session for the tests of this folder."""
-    leased = lease_two_threads()
-    yield leased.spark
-    leased.close()

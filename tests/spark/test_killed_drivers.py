@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from streambench.spark import register
@@ -64,9 +65,11 @@ def test_a_write_and_a_session_of_a_killed_driver_are_swept(
         [left] = staged(job)
         write(spark, job, "2")
         assert staged(job) == [left]  # its driver lives
+        started = psutil.Process(program.pid).children(recursive=True)
     finally:
         os.killpg(program.pid, signal.SIGKILL)
         program.communicate()
+    assert psutil.wait_procs(started, timeout=60)[1] == []
     assert list(temporary.glob("streambench-spark-*"))
     write(spark, job, "3")
     assert staged(job) == []
