@@ -26,7 +26,6 @@ from streambench.job.membership import living
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.model import natural
 from streambench.planning.pending_commits import job_directories
-from streambench.system.capabilities import ListsJobs
 from streambench.system.listing import streams_of
 from streambench.system.systems import Systems
 
@@ -125,7 +124,7 @@ def _groups(
             continue
         try:
             factory: Any = systems.factory(system)
-            jobs = factory.get_jobs(system, config) if isinstance(factory, ListsJobs) else ()
+            jobs = systems.jobs(system)
         except StreambenchError as error:
             silent[system] = error
             continue

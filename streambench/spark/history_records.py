@@ -16,7 +16,6 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark.running import is_being_deployed
-from streambench.system.capabilities import ListsJobs
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
@@ -132,9 +131,7 @@ class StreamHistory(History):
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         with closing(Systems(self._config)) as systems:
-            system = self._stream.system
-            factory = systems.factory(system)
-            jobs = factory.get_jobs(system, self._config) if isinstance(factory, ListsJobs) else []
+            jobs = systems.jobs(self._stream.system)
         for job in fnmatch.filter(jobs, f"{prefix}*{suffix}"):
             if (history := history_of(self._config, job)) is not None:
                 yield job, history

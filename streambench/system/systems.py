@@ -18,7 +18,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.suggestions import suggest
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.capabilities import Receiving
+from streambench.system.capabilities import ListsJobs, Receiving
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +152,12 @@ class Systems:
             self._check_keys(system, factory)
             self._factories[system] = self._wrapped(system, factory)
         return self._factories[system]
+
+    def jobs(self, system: str) -> list[str]:
+        """The jobs that keep their checkpoints in a system, sorted; none of one that does not list them.
+        Raises ConfigError and StreamSystemError."""
+        factory = self.factory(system)
+        return factory.get_jobs(system, self._config) if isinstance(factory, ListsJobs) else []
 
     def has(self, system: str) -> bool:
         """True where the factory of a system is known already, because it was asked for or added."""
