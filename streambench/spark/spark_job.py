@@ -41,8 +41,6 @@ class SparkJob:
     The frame is collected exactly once: Spark would run the containers again with every action."""
 
     def __init__(self, spark: SparkSession, run: RunContainers, title: str, work: str = "") -> None:
-        from pyspark import InheritableThread
-
         self.reports: list[Report] = []
         self.reason = ""
         self._spark = spark
@@ -57,7 +55,7 @@ class SparkJob:
         self._context = context
         self._add_tag = partial(context.addJobTag if context else spark.addTag, self._tag)
         self._cancel = partial(context.cancelJobsWithTag if context else spark.interruptTag, self._tag)
-        self._thread: threading.Thread = InheritableThread(target=self._collect, session=spark, daemon=True)
+        self._thread = _thread(spark, self._collect)
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
@@ -143,6 +141,19 @@ class SparkJob:
             log.debug("the Spark job failed", exc_info=error)
         finally:
             self._ended.set()
+
+
+def _thread(spark: SparkSession, target: Callable[[], object]) -> threading.Thread:
+    """A thread with the properties that Spark keeps of the one that starts it."""
+    from pyspark import InheritableThread
+
+    class Inheriting(InheritableThread):
+        def run(self) -> None:
+            super().run()
+            # Called here, Spark names its job after it, and not after the code that took over the properties.
+            target()
+
+    return Inheriting(target=lambda: None, session=spark, daemon=True)
 
 
 def _containers(numbers: Sequence[int]) -> str:
