@@ -1,8 +1,12 @@
-"""Numbers of things in words, and sums of numbers of which some may not be known."""
+"""Numbers of things in words, sums of numbers of which some may not be known, and sums by key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+_K = TypeVar("_K")
+_N = TypeVar("_N", int, float)
 
 
 def counted(number: int, what: str) -> str:
@@ -18,3 +22,8 @@ def sum_known(numbers: Iterable[int | None]) -> int | None:
             return None
         total += number
     return total
+
+
+def sum_by_key(one: Mapping[_K, _N], other: Mapping[_K, _N]) -> dict[_K, _N]:
+    """Per key the sum; a key that one of them lacks counts as 0 there."""
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

@@ -34,10 +34,10 @@ class DeployCommands(JobCommands):
         master = _master(args.master, config)
         if not options.dry_run and range is None:
             self._stop_to_deploy(job)
-        how: dict[str, Any] = {"task": job.task, "master": args.master}
+        how: dict[str, Any] = {"task": job.task, "master": args.master, "if_running": options.if_running}
         if options.dry_run:
             planned = (
-                spark.deploy(config, dry_run=True, if_running=options.if_running, **how)
+                spark.deploy(config, dry_run=True, **how)
                 if range is None
                 else spark.backfill(config, range, dry_run=True, **how)
             )
@@ -49,7 +49,7 @@ class DeployCommands(JobCommands):
         deploy_display = importlib.import_module("streambench_magics.deploy_display").deploy_display
         with deploy_display(f"deploying {what} on {master}") as display:
             result = (
-                spark.deploy(config, if_running=options.if_running, progress=display.show, **how)
+                spark.deploy(config, progress=display.show, **how)
                 if range is None
                 else spark.backfill(config, range, progress=display.show, **how)
             )

@@ -175,7 +175,10 @@ def _once(
     from streambench.spark import deploy as deploy_job
 
     if range is not None:
-        yield backfill(settings[0], range, master=master, dry_run=options.dry_run, progress=show)
+        yield backfill(
+            settings[0], range, master=master, dry_run=options.dry_run, if_running=options.if_running,
+            progress=show,
+        )  # fmt: skip
     elif len(settings) == 1:
         yield deploy_job(
             settings[0], master=master, dry_run=options.dry_run, if_running=options.if_running, progress=show
@@ -260,8 +263,8 @@ def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]
         if each.failures:
             rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
             print(f"error: {each.job}: its last {rounds} failed: {each.error}", file=sys.stderr)
-        elif each.job not in shown:
-            print(f"{each.job}: no round has ended well", file=sys.stderr)
+    if silent := [each.job for each in statuses if not each.failures and each.job not in shown]:
+        print(f"{', '.join(silent)}: no round has ended well", file=sys.stderr)
     if any(each.failures for each in statuses):
         raise typer.Exit(1)
 
@@ -292,7 +295,8 @@ def _object(container: DeployedContainer, *, dry_run: bool) -> dict[str, Any]:
     if dry_run:
         for each in partitions:
             each["lag"] = lag_between(each["from"], each["to"])
-        return {**row, "lag": container.span, "partitions": partitions}
+        seconds = {"seconds": container.seconds} if container.seconds else {}
+        return {**row, "lag": container.span, **seconds, "partitions": partitions}
     counts = container.messages_by_partition
     for each, ssp in zip(partitions, sorted(container.offsets), strict=True):
         each["messages"] = counts.get(ssp) if counts or not container.messages else None

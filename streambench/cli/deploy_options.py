@@ -23,7 +23,8 @@ class DeployOptions(Struct):
         Literal["refuse", "take-over"],
         Option(
             metavar="refuse|take-over",
-            help="Where the job runs already: refuse, or end that at its last commit.",
+            help="Where the job, or the backfill of this name, runs already: refuse, or end that at its last "
+            "commit.",
         ),
     ] = "refuse"
     containers: Annotated[
@@ -39,7 +40,13 @@ class DeployOptions(Struct):
             "is processed that was there at the first.",
         ),
     ] = None
-    by_lag: Annotated[bool, Option(help="About as many messages to read in each container.")] = False
+    by_lag: Annotated[
+        bool,
+        Option(
+            help="Containers that take about equally long, as earlier rounds have measured it; else "
+            "with about as many messages to read."
+        ),
+    ] = False
     by_partitions: Annotated[bool, Option(help="About as many partitions in each container.")] = False
     backfill: Annotated[
         str | None,

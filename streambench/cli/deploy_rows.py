@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streambench.container.observe.snapshot import lag_between
+from streambench.counts import sum_known
 
 if TYPE_CHECKING:
     from streambench.spark.result import DeployedContainer, DeployResult
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 FIGURES = ("container", "from", "to", "lag", "messages", "seconds")
 """The columns that are set to the right."""
 
+_MOST_NAMED = 12
 _COLUMNS = ("container", "partition", "from", "to", "messages", "seconds", "error")
 _PLANNED = ("container", "tasks", "partition", "from", "to", "lag")
 
@@ -29,8 +31,20 @@ def rows_of(result: DeployResult) -> list[dict[str, Any]]:
 
 def dry_run_line(result: DeployResult) -> str:
     """The last line of a dry run: how much each container would read."""
-    lags = ", ".join(f"{_lag(each.span)} in container {each.number}" for each in result.containers)
-    return f"{result.job}: a dry run; nothing was started; lag: {lags}"
+    balance = f"; dealt {result.balance}" if result.balance else ""
+    each = sorted(result.containers, key=lambda each: (each.seconds, each.span or 0))
+    if len(each) > _MOST_NAMED:
+        lags = (
+            f"{_lag(sum_known(one.span for one in each))}, from {_planned(each[0])} to {_planned(each[-1])}"
+        )
+    else:
+        lags = ", ".join(map(_planned, result.containers))
+    return f"{result.job}: a dry run; nothing was started; lag: {lags}{balance}"
+
+
+def _planned(container: DeployedContainer) -> str:
+    seconds = f" ({container.seconds:,.1f} s)" if container.seconds else ""
+    return f"{_lag(container.span)} in container {container.number}{seconds}"
 
 
 def _rows(container: DeployedContainer) -> Iterator[dict[str, Any]]:

@@ -31,8 +31,9 @@ job.id: text = 1
 job.container.count: integer = 1, at least 1
     over how many containers (processes, Spark tasks) the tasks are spread
 job.container.balance: tasks | partitions | lag = tasks
-    deploy gives each container equally many tasks, or about equally many partitions, or (lag) messages to
-    read; tasks stay where they were where that is possible
+    deploy gives each container equally many tasks, or about equally many partitions, or (lag) work of about
+    equal time, as earlier rounds have measured it, else equally many messages to read; tasks stay where they
+    were where that is possible
 job.container.max.messages: integer, at least 1
     deploy: a round ends after about so many messages in each container, and the next one follows at once.
     Default: a round has no such bound

@@ -39,11 +39,15 @@ class Busy(Struct, frozen=True):
     def described(self, named: Callable[[str], str] = lambda file: Path(file).name) -> str:
         """In a line: "14 s at inp.0@8 key k2, tasks.py line 6: time.sleep(60)". ``named``: the name to show
         for a file."""
+        return f"{self.seconds:,.0f} s{self.place(named)}"
+
+    def place(self, named: Callable[[str], str] = lambda file: Path(file).name) -> str:
+        """Message and line as they follow a word: " at inp.0@8 key k2, tasks.py line 6: time.sleep(60)"."""
         at = "" if self.ssp is None else f" at {self.ssp}@{self.offset}"
         key = "" if self.key is None else f" key {end_cut(visible(_key(self.key)), _CODE)}"
         where = f", {named(self.file)} line {self.line}" if self.file else ""
         code = f": {end_cut(visible(self.code), _CODE)}" if self.code else ""
-        return f"{self.seconds:,.0f} s{at}{key}{where}{code}"
+        return f"{at}{key}{where}{code}"
 
     def __str__(self) -> str:
         return f"busy {self.described()}"

@@ -23,7 +23,7 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import left_until
-from streambench.counts import counted
+from streambench.counts import counted, sum_by_key
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
@@ -79,6 +79,7 @@ _POLL_S = 0.1
 _PROGRESS_S = 0.25
 _INTERRUPT_S = 15
 _KILLED_WITHIN_S = 10.0
+_MOST_DESCRIBED = 8
 _SILENT = Report(-1, 0, "", 0)
 
 
@@ -144,16 +145,18 @@ def backfill(
     master: str | None = None,
     *,
     dry_run: bool = False,
+    if_running: IfRunning = "refuse",
     **watching: Unpack[Watching],
 ) -> DeployResult:
     """Process a range of a job's inputs again on Spark, into outputs beside those of the job.
 
     State begins empty. The job itself, its checkpoints, changelogs and outputs stay as they are; it may run
     meanwhile. The outputs of the stream ``out`` go to ``out-NAME``, by the name of the range. Repeated under
-    the same name, it goes on from its own checkpoints, wherever the range begins. The other arguments, the
-    result and what it raises are those of ``deploy``.
+    the same name, it goes on from its own checkpoints, wherever the range begins. ``if_running`` is about
+    the backfill of this name. The other arguments, the result and what it raises are those of ``deploy``.
     """
     check_master(master)
+    check_if_running(if_running)
     check_watching("backfill", watching, Watching)
     config = checked(config)
     config = range.config(config, Container(config, task).factory)
@@ -161,7 +164,7 @@ def backfill(
         return _dry_run(config, task, range, master)
     require()
     session = SharedSession(spark, master)
-    with closing(Deployment(config, task, session, "refuse", watching, range)) as deployment, session:
+    with closing(Deployment(config, task, session, if_running, watching, range)) as deployment, session:
         return deployment.caught_up()
 
 
@@ -179,6 +182,7 @@ def _dry_run(config: Config, task: Any, range: Backfill | None, master: str | No
         containers=planned.containers(),
         seconds=time.monotonic() - began,
         dry_run=True,
+        balance=planned.balance,
         master=master or "",
     )
 
@@ -414,10 +418,20 @@ def work_of(containers: Sequence[ContainerProgress]) -> str:
 
 
 def end_of(result: DeployResult) -> str:
-    """The outcome of a round in words, for Spark's tools."""
+    """The outcome of a round in words, for Spark's tools: the sum, and the containers that took longest."""
     said = f"ended after {result.seconds:,.1f} s; {counted(result.messages, 'message')} processed"
-    failed = result.failed
-    return f"{said}; {counted(len(failed), 'container')} failed" if failed else said
+    if result.failed:
+        said += f"; {counted(len(result.failed), 'container')} failed"
+    started = [each for each in result.containers if each.seconds or each.messages or each.failure]
+    ranked = sorted(started, key=lambda each: (each.failure is None, -each.seconds))
+    shown = sorted(ranked[:_MOST_DESCRIBED], key=lambda each: each.number)
+    containers = [
+        f"{each.number} {'failed, ' if each.failure else ''}{each.messages:,} in {each.seconds:,.1f} s"
+        for each in shown
+    ]
+    if more := len(started) - len(shown):
+        containers.append(f"and {more:,} more")
+    return f"{said}; container {', '.join(containers)}" if containers else said
 
 
 def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:
@@ -515,8 +529,9 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
                 tasks=plan.tasks,
                 offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
                 messages=report.messages + sum(earlier.values()),
-                messages_by_partition=_added(report.messages_by_partition, earlier),
+                messages_by_partition=dict(sorted(sum_by_key(report.messages_by_partition, earlier).items())),
                 seconds=report.seconds,
+                seconds_by_partition=report.seconds_by_partition,
                 failure=failure,
                 attempt=report.attempt,
                 host=report.host,
@@ -540,12 +555,6 @@ def warning_lines(reports: Collection[Report]) -> list[str]:
         texts[0] if len(texts) == 1 else f"{texts[0]} (and {len(texts) - 1:,} more warnings of this kind)"
         for texts in by_kind.values()
     ]
-
-
-def _added(
-    counts: Mapping[SystemStreamPartition, int], others: Mapping[SystemStreamPartition, int]
-) -> Mapping[SystemStreamPartition, int]:
-    return {ssp: counts.get(ssp, 0) + others.get(ssp, 0) for ssp in sorted({*counts, *others})}
 
 
 def _unheard_of(

@@ -4,8 +4,8 @@ killed has the first one only."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streambench.config import Config
 from streambench.errors import StreambenchError, StreamSystemError
+from streambench.model import SystemStreamPartition
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
 from streambench.spark.history_records import History, history_of
@@ -20,11 +21,14 @@ from streambench.spark.result import DeployResult
 
 log = logging.getLogger(__name__)
 
+_N = TypeVar("_N", int, float)
+
 
 class ContainerRun(Struct, frozen=True, kw_only=True):
     """One container of a round. ``offsets``: per input partition the first offset that was not processed
     yet, before and after; ``error``: None where it did not fail; ``log``: that of its executor, where it has
-    one."""
+    one. ``partition_messages``, ``partition_seconds``: per input partition, how many messages the last
+    attempt had, and the seconds in them; empty where that is not known."""
 
     container: int
     messages: int
@@ -33,6 +37,8 @@ class ContainerRun(Struct, frozen=True, kw_only=True):
     offsets: dict[str, tuple[str, str]]
     error: str | None = None
     log: str = ""
+    partition_messages: dict[str, int] = {}
+    partition_seconds: dict[str, float] = {}
 
 
 Outcome = Literal["ended", "interrupted", "running", "did not end"]
@@ -76,6 +82,8 @@ def note_run(history: History | None, result: DeployResult, began_ms: int, backf
             offsets={str(ssp): pair for ssp, pair in each.offsets.items()},
             error=None if each.failure is None else redacted(each.failure.text),
             log=each.log,
+            partition_messages=_texts(each.messages_by_partition),
+            partition_seconds=_texts(each.seconds_by_partition),
         )
         for each in result.containers
     ]
@@ -89,6 +97,10 @@ def note_run(history: History | None, result: DeployResult, began_ms: int, backf
         backfill=backfill,
     )
     note(history, run)
+
+
+def _texts(by_partition: Mapping[SystemStreamPartition, _N]) -> dict[str, _N]:
+    return {str(ssp): number for ssp, number in by_partition.items()}
 
 
 def note(history: History | None, run: Run) -> None:
@@ -117,17 +129,17 @@ def runs(config: Config, name: str | None = None) -> list[Run]:
             f"{name} keeps its checkpoints in memory, or in a system without a history of deployments: it is "
             "kept with checkpoints in a log or kafka system, or with task.checkpoint.system=file"
         )
-    found = _read(history)
+    found = rounds_of(history)
     suffix = f"-{config.required('job.id')}"
     stem = name.removesuffix(suffix)
     for other, beside in history.beside(f"{stem}-", suffix):
         # A job of such a name is another job.
-        found += [each for each in _read(beside) if other == f"{stem}-{each.backfill}{suffix}"]
+        found += [each for each in rounds_of(beside) if other == f"{stem}-{each.backfill}{suffix}"]
     return sorted(found, key=lambda run: run.began_ms)
 
 
-def _read(history: History) -> list[Run]:
-    """The rounds of one history. The end of a round stands in the place of its begin."""
+def rounds_of(history: History) -> list[Run]:
+    """The rounds of one history, oldest first. The end of a round stands in the place of its begin."""
     found = {(run.generation, run.began_ms): run for run in _decoded(history.records())}
     rounds = list(found.values())
     under_way = rounds[-1:] if history.may_go_on() else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from streambench.checkpoint.api import Checkpoint, CheckpointManager
+from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
@@ -19,6 +19,7 @@ from streambench.container.inputs.starting_offsets import StartingOffsets
 from streambench.container.known_stores import check_stores
 from streambench.container.observe.snapshot import lag_between
 from streambench.container.timers import is_window_due
+from streambench.counts import counted
 from streambench.errors import ConfigError
 from streambench.job.shareable import check_shareable
 from streambench.metrics.registry import MetricsRegistry
@@ -28,8 +29,10 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
 from streambench.planning.plan import Metadata, balanced, plan
 from streambench.spark.backfill import Backfill
+from streambench.spark.history import rounds_of
 from streambench.spark.history_records import History, history_beside
 from streambench.spark.increments import MAX_MESSAGES, ends_of_increment
+from streambench.spark.measured_time import measured_time
 from streambench.spark.result import DeployedContainer
 from streambench.system.reader import count_between
 from streambench.system.systems import Systems
@@ -39,6 +42,7 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[SystemStreamPartition, str]
 
 _BALANCE = "job.container.balance"
+_MICROSECONDS = 1_000_000
 
 
 class DeployPlan(Struct, frozen=True):
@@ -47,7 +51,8 @@ class DeployPlan(Struct, frozen=True):
     the containers that have something to do, a message or a window that is due; the others are not
     started. ``history``: that of the deployments of the job. ``begins``: the checkpoints with which
     a backfill begins. ``last_ends``: the ends of the last round, where ``job.container.max.messages`` makes
-    this one end before."""
+    this one end before. ``balance``: the measure by which tasks were dealt by lag, in words; ``seconds``: per
+    container, how long it will take, where that was measured."""
 
     config: Config
     task: Any
@@ -58,6 +63,8 @@ class DeployPlan(Struct, frozen=True):
     history: History | None = None
     begins: Mapping[str, Checkpoint] = {}
     last_ends: Offsets = {}
+    balance: str = ""
+    seconds: Mapping[int, float] = {}
 
     @property
     def is_last(self) -> bool:
@@ -76,6 +83,7 @@ class DeployPlan(Struct, frozen=True):
                 number=each.number,
                 tasks=tuple(task.name for task in each.tasks),
                 offsets={ssp: (start, self.ends[ssp]) for ssp, start in self.starts[each.number].items()},
+                seconds=self.seconds.get(each.number, 0.0),
             )
             for each in self.model.containers
         )
@@ -119,11 +127,9 @@ def make_plan(
             for task in model.tasks
         }
         last_ends = ends = _last_ends(systems, metadata, model, backfill, until or {})
-        balance = config.text(_BALANCE)
-        if balance == "lag":
-            model = balanced(model, {task: _lag(of_task[task], ends) for task in of_task}, former)
-        elif balance == "partitions":
-            model = balanced(model, {task: len(of_task[task]) for task in of_task}, former)
+        history = history_beside(config, manager, name)
+        dealt = _dealt(config, history, model, of_task, ends, former)
+        model = dealt.model
         starts = {
             each.number: _offsets(systems, each, lambda task, ssp: of_task[task][ssp])
             for each in model.containers
@@ -145,8 +151,19 @@ def make_plan(
             )
 
         working = tuple(each.number for each in model.containers if works(each))
-        history = history_beside(config, manager, name)
-        return DeployPlan(config, task, model, starts, ends, working, history, begins, last_ends)
+        return DeployPlan(
+            config,
+            task,
+            model,
+            starts,
+            ends,
+            working,
+            history,
+            begins,
+            last_ends,
+            dealt.measure,
+            dealt.seconds,
+        )
 
 
 def open_generation(planned: DeployPlan) -> int:
@@ -263,11 +280,49 @@ def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemS
     return ends
 
 
-def _lag(starts: Offsets, ends: Offsets) -> int:
-    """The number of messages that a task has to read. A partition whose offsets are no numbers counts as
+class _Dealt(Struct, frozen=True):
+    """A model with its tasks dealt to containers; ``measure`` and ``seconds`` as in DeployPlan."""
+
+    model: JobModel
+    measure: str = ""
+    seconds: Mapping[int, float] = {}
+
+
+def _dealt(
+    config: Config,
+    history: History | None,
+    model: JobModel,
+    starts: Mapping[str, Offsets],
+    ends: Offsets,
+    former: Generation | None,
+) -> _Dealt:
+    """The tasks of a model dealt to its containers as the configuration wants it. ``starts``: per task."""
+    balance = config.text(_BALANCE)
+    if balance == "partitions":
+        return _Dealt(balanced(model, {task: len(starts[task]) for task in starts}, former))
+    if balance != "lag":
+        return _Dealt(model)
+    lags = {task: _lags(starts[task], ends) for task in starts}
+    messages = {task: sum(lags[task].values()) for task in lags}
+    if not any(messages.values()):
+        return _Dealt(balanced(model, messages, former))  # no need to read the history
+    time = None if history is None else measured_time(rounds_of(history))
+    if time is None:
+        measure = "by messages: no rounds have measured their time yet"
+        return _Dealt(balanced(model, messages, former), measure)
+    seconds = {task: sum(time.of(ssp, lag) for ssp, lag in lags[task].items()) for task in lags}
+    model = balanced(model, {task: round(each * _MICROSECONDS) for task, each in seconds.items()}, former)
+    of_containers = {
+        each.number: round(sum(seconds[task.name] for task in each.tasks), 3) for each in model.containers
+    }
+    return _Dealt(model, f"by time, as measured in {counted(time.rounds, 'round')}", of_containers)
+
+
+def _lags(starts: Offsets, ends: Offsets) -> dict[SystemStreamPartition, int]:
+    """The messages that a task has to read of each partition. One whose offsets are no numbers counts as
     one."""
-    lags = (lag_between(start, ends[ssp]) for ssp, start in starts.items())
-    return sum(1 if lag is None else lag for lag in lags)
+    lags = {ssp: lag_between(start, ends[ssp]) for ssp, start in starts.items()}
+    return {ssp: 1 if lag is None else lag for ssp, lag in lags.items()}
 
 
 def _all_recorded(

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.spark.result import ContainerProgress, DeployProgress, progress_of
 
@@ -48,6 +49,8 @@ class Note(Struct, array_like=True, frozen=True):
     left: int | None = None
     partitions_done: int = 0
     error: str = ""
+    busy: str = ""
+    busy_s: float = 0.0
 
 
 class Listener:
@@ -149,6 +152,8 @@ class Listener:
             partitions_done=note.partitions_done,
             silent_s=now - at if note.stage == "running" else 0.0,
             error=note.error,
+            busy=note.busy,
+            busy_s=note.busy_s + now - at if note.busy else 0.0,
         )
 
     def _rate(self, now: float, messages: int) -> float:
@@ -169,6 +174,7 @@ class ProgressReporter:
         self._container = container
         self._attempt = attempt
         self._socket: socket.socket | None = None
+        self._last = Note(container, attempt, "running")
 
     def report(
         self,
@@ -179,6 +185,17 @@ class ProgressReporter:
         error: str = "",
     ) -> None:
         """Send it, without waiting. Of the error, its first line."""
+        line = error.partition("\n")[0][:_LONGEST_ERROR]
+        self._last = Note(self._container, self._attempt, stage, messages, left, partitions_done, line)
+        self._send(self._last)
+
+    def report_busy(self, what: str, seconds: float) -> None:
+        """Send the last report once more, and what the container has been busy with for so long. May be
+        called on another thread than ``report``."""
+        if self._last.stage == "running":
+            self._send(replace(self._last, busy=what, busy_s=seconds))
+
+    def _send(self, note: Note) -> None:
         if self._address is None:
             return
         try:
@@ -190,8 +207,6 @@ class ProgressReporter:
                 )
                 self._socket = socket.socket(family, socket.SOCK_DGRAM)
                 self._socket.setblocking(False)
-            line = error.partition("\n")[0][:_LONGEST_ERROR]
-            note = Note(self._container, self._attempt, stage, messages, left, partitions_done, line)
             datagram = self._address.secret + msgspec.msgpack.encode(note)
             self._socket.sendto(datagram, (self._address.host, self._address.port))
         except (OSError, ValueError):

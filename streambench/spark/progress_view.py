@@ -15,6 +15,9 @@ FIGURES = ("container", "messages", "left", "partitions done")
 
 _MOST_ROWS = 12
 _MOST_DESCRIBED = 8
+_MOST_BUSY = 3
+# Of a round, the start of Spark included.
+_LATE_S = 60.0
 # A container reports four times a second, unless one message takes it longer.
 _SILENT_S = 5.0
 _ORDER = ("failed", "running", "waiting", "done")
@@ -40,11 +43,16 @@ def view_of(progress: DeployProgress, since_s: float = 0.0, most_rows: int = _MO
         waiting = f"{_messages(progress)}, {counted(progress.containers, 'container')} to start"
         return ProgressView(title, None, (waiting,), (), job=progress.job)
     shown, hidden = _chosen(progress.each, most_rows)
+    late = late_text(progress, since_s)
     done = f"{progress.partitions_done:,} of {counted(progress.partitions, 'partition')} done"
     return ProgressView(
         title,
         _part(progress),
-        (", ".join([_messages(progress), *_pace(progress)]), ", ".join([containers_text(progress), done])),
+        (
+            ", ".join([_messages(progress), *_pace(progress)]),
+            ", ".join([containers_text(progress), done]),
+            *((late,) if late else ()),
+        ),
         tuple(_row(each, since_s) for each in shown),
         f"and {len(hidden):,} more: {_stages(hidden)}" if hidden else "",
         progress.job,
@@ -60,7 +68,8 @@ def line_of(progress: DeployProgress, since_s: float = 0.0) -> str:
     parts = [*_sums(progress), seconds]
     if progress.stage == "stopped":
         parts.insert(0, "stopped")
-    return f"{round}: {', '.join(parts)}"
+    notes = [late_text(progress, since_s), *busy_texts(progress, since_s)[:_MOST_BUSY]]
+    return "; ".join([f"{round}: {', '.join(parts)}", *filter(None, notes)])
 
 
 def description_of(progress: DeployProgress) -> str:
@@ -76,6 +85,32 @@ def description_of(progress: DeployProgress) -> str:
         containers.append(f"and {len(hidden):,} more: {_stages(hidden)}")
     sums = ", ".join(_sums(progress))
     return f"after {progress.seconds:,.1f} s: {sums}; container {', '.join(containers)}"
+
+
+def late_text(progress: DeployProgress, since_s: float = 0.0) -> str:
+    """A hint where Spark starts no container for long, as a cluster without room for it says nothing; else
+    empty."""
+    is_late = progress.stage == "running" and progress.seconds + since_s >= _LATE_S
+    if not is_late or progress.waiting < progress.containers:
+        return ""
+    return (
+        "Spark has started no container yet: the cluster needs executors with free cores and memory "
+        "(spark.executor.memory, spark.cores.max)"
+    )
+
+
+def busy_texts(progress: DeployProgress, since_s: float = 0.0) -> list[str]:
+    """The containers that have been at one message for long, and which: "container 2 busy 14 s: Partition 0
+    at log.in.0@15, late.py line 6: time.sleep(60)"."""
+    return [f"container {each.number} {_busy(each, since_s)}" for each in progress.each if _is_busy(each)]
+
+
+def _is_busy(container: ContainerProgress) -> bool:
+    return container.stage == "running" and bool(container.busy)
+
+
+def _busy(container: ContainerProgress, since_s: float) -> str:
+    return f"busy {duration(container.busy_s + since_s)}: {container.busy}"
 
 
 def named(job: str, text: str) -> str:
@@ -164,6 +199,8 @@ def _row(container: ContainerProgress, since_s: float) -> dict[str, str]:
     said = container.error
     if container.stage == "running" and silent_s >= _SILENT_S:
         said = f"no report for {duration(silent_s)}"
+    elif _is_busy(container):
+        said = _busy(container, since_s)
     return {
         "container": str(container.number),
         "state": state,

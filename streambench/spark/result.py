@@ -10,7 +10,7 @@ from msgspec import Struct
 from streambench.container.observe.snapshot import lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
-from streambench.counts import sum_known
+from streambench.counts import sum_by_key, sum_known
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import Failure
 from streambench.job.result import Totals
@@ -23,12 +23,14 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     ``offsets``: per input partition the first offset that was not processed yet, before and after; of a
     container that failed, *after* is where the next start goes on. ``messages``: how many it processed,
     ``messages_by_partition``: how many of each input partition, empty where that is not known; ``seconds``:
-    from its start to its end. Where Spark had to start it more than once (``attempt`` counts from 0), each
-    attempt goes on from the last commit of the one before: ``messages`` are those that were committed before,
-    and those of the last attempt, whose ``seconds`` these are. ``error``: what it
-    failed with, None where it did not; ``failure`` holds the same in parts. ``log``: the address or the path
-    of its executor's log, where it has one. ``passed_over``: what it dropped,
-    dead-lettered or ignored. ``windows_left``: the messages that no ``window()`` has followed.
+    from its start to its end; of a dry run as earlier rounds have measured, 0 where none has.
+    ``seconds_by_partition``: those in the messages of each input partition, of the last attempt. Where Spark
+    had to start it more than once (``attempt`` counts from 0), each attempt goes on from the last commit of
+    the one before: ``messages`` are those that were committed before, and those of the last attempt, whose
+    ``seconds`` these are. ``error``: what it failed with, None where it did not; ``failure`` holds the same
+    in parts. ``log``: the address or the path of its executor's log, where it has one. ``passed_over``:
+    what it dropped, dead-lettered or ignored. ``windows_left``: the messages that no ``window()`` has
+    followed.
     """
 
     number: int
@@ -37,6 +39,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     messages: int = 0
     messages_by_partition: Mapping[SystemStreamPartition, int] = {}
     seconds: float = 0.0
+    seconds_by_partition: Mapping[SystemStreamPartition, float] = {}
     failure: Failure | None = None
     attempt: int = 0
     host: str = ""
@@ -64,8 +67,9 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
     """Result of a deployment: all its containers, by number.
 
     ``generation`` is None where no container was started: in a dry run (``dry_run``), and where there was
-    nothing to do. With ``every``, ``rounds`` counts the rounds that had something to do, and the rest is
-    their sum. ``seconds``: all of it, the start of Spark included.
+    nothing to do. ``balance``: the measure by which tasks were dealt by lag, in words. With ``every``,
+    ``rounds`` counts the rounds that had something to do, and the rest is their sum. ``seconds``: all of it,
+    the start of Spark included.
     """
 
     job: str
@@ -75,6 +79,7 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
     master: str = ""
     rounds: int = 0
     dry_run: bool = False
+    balance: str = ""
 
     @property
     def failed(self) -> tuple[DeployedContainer, ...]:
@@ -93,6 +98,7 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
             master=later.master or self.master,
             rounds=self.rounds + later.rounds,
             dry_run=later.dry_run,
+            balance=later.balance,
         )
 
 
@@ -107,7 +113,8 @@ class ContainerProgress(Struct, frozen=True, kw_only=True):
     earlier attempts too. ``total``: how many there are, ``left``: how many are left up to the planned ends;
     None where offsets are no numbers. ``partitions``, ``partitions_done``: how many it reads, and how many of
     them it has read to their planned ends. ``silent_s``: seconds since its last report. ``error``: the first
-    line of the error that it failed with."""
+    line of the error that it failed with. ``busy``: the task, message and line that it has been at for
+    ``busy_s`` seconds; empty where no message takes long."""
 
     number: int
     stage: ContainerStage = "waiting"
@@ -119,6 +126,8 @@ class ContainerProgress(Struct, frozen=True, kw_only=True):
     partitions_done: int = 0
     silent_s: float = 0.0
     error: str = ""
+    busy: str = ""
+    busy_s: float = 0.0
 
 
 class DeployProgress(Struct, frozen=True, kw_only=True):
@@ -260,6 +269,7 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
         messages=former.messages + later.messages,
         messages_by_partition=_added(former, later),
         seconds=former.seconds + later.seconds,
+        seconds_by_partition=sum_by_key(former.seconds_by_partition, later.seconds_by_partition),
         failure=later.failure,
         attempt=later.attempt,
         host=later.host or former.host,
@@ -274,5 +284,4 @@ def _added(former: DeployedContainer, later: DeployedContainer) -> Mapping[Syste
     """Per partition what both processed; empty where one of them did something and does not know of which."""
     if any(each.messages and not each.messages_by_partition for each in (former, later)):
         return {}
-    counts = former.messages_by_partition, later.messages_by_partition
-    return {ssp: sum(each.get(ssp, 0) for each in counts) for ssp in {**counts[0], **counts[1]}}
+    return sum_by_key(former.messages_by_partition, later.messages_by_partition)

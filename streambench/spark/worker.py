@@ -38,6 +38,7 @@ from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
+from streambench.spark.loop_watch import LoopWatch
 from streambench.spark.progress import Address, ProgressReporter
 from streambench.spark.running import DriverWatch, LeaseWatch, LockWatch, container_holders, remaining
 from streambench.spark.sent_captures import SentCapture, capture_folder
@@ -93,9 +94,9 @@ class Warned(Struct, frozen=True):
 class Report(Struct):
     """Outcome of a container. ``starts``: where this attempt began, empty where it never came to its inputs.
     ``offsets``: before and after, where it ended well.
-    ``messages_by_partition``: also where it failed, unless it never came to its inputs. ``warnings``: what it
-    logged. ``log``: the address or the path of the executor's own log. ``capture``: that of the failure,
-    where it lies on the machine of the executor."""
+    ``messages_by_partition``, ``seconds_by_partition``: also where it failed, unless it never came to its
+    inputs. ``warnings``: what it logged. ``log``: the address or the path of the executor's own log.
+    ``capture``: that of the failure, where it lies on the machine of the executor."""
 
     number: int
     attempt: int
@@ -105,6 +106,7 @@ class Report(Struct):
     messages: int = 0
     messages_by_partition: Mapping[SystemStreamPartition, int] = {}
     seconds: float = 0.0
+    seconds_by_partition: Mapping[SystemStreamPartition, float] = {}
     offsets: Mapping[SystemStreamPartition, tuple[str, str]] = {}
     failure: Failure | None = None
     passed_over: ErrorCounts = ErrorCounts()
@@ -243,6 +245,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         ends=shipment.ends,
     )
     reporter = ProgressReporter(shipment.progress, report.number, report.attempt)
+    loop_watch = LoopWatch(container, _readers(shipment.model, report.number), reporter.report_busy)
     warnings = _Warnings()
     logger = logging.getLogger("streambench")
     logger.addHandler(warnings)
@@ -263,7 +266,8 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
 
     try:
         runner = ContainerRunner(container, on_snapshot=observe, every_s=_PROGRESS_S)
-        ran = runner.run("caught-up")
+        with loop_watch:
+            ran = runner.run("caught-up")
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
         report.windows_left = ran.windows_left
         if is_orphan and ran.ended == "signal":
@@ -277,6 +281,7 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         )
         report.starts = {ssp: partition.start for ssp, partition in partitions.items()}
         report.messages, report.passed_over = container.processed, container.error_counts
+        report.seconds_by_partition = loop_watch.seconds_by_partition
         report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
         report.warnings = tuple(warnings.kept)
         logger.removeHandler(warnings)
@@ -296,6 +301,15 @@ def _watch(shipment: Shipment) -> DriverWatch:
     if shipment.leased_as:
         return LeaseWatch(shipment.config, shipment.model.name, shipment.leased_as)
     return LockWatch(shipment.lease)
+
+
+def _readers(model: JobModel, number: int) -> dict[SystemStreamPartition, str]:
+    """Per input partition of a container, the tasks that read it."""
+    readers: dict[SystemStreamPartition, list[str]] = {}
+    for task in next(each.tasks for each in model.containers if each.number == number):
+        for ssp in task.partitions:
+            readers.setdefault(ssp, []).append(task.name)
+    return {ssp: ", ".join(tasks) for ssp, tasks in readers.items()}
 
 
 def executor_log() -> str:

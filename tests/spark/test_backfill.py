@@ -10,7 +10,8 @@ import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream
 from streambench.errors import ConfigError, OffsetError, UnknownStreamError
-from streambench.spark import Backfill, backfill, deploy
+from streambench.spark import Backfill, JobRunningError, backfill, deploy
+from streambench.spark.running import DeploymentLock
 from tests.spark.conftest import Job
 
 OUT = SystemStream("log", "out")
@@ -81,6 +82,16 @@ def test_a_range_is_processed_beside_the_job(spark: Any, job: Job, caplog: pytes
     job.send(100, 104)
     assert deploy(job.config, Count, spark).messages == 4
     assert sorted(sum(sent(job, "out").values(), [])) == expected(0, 104)
+
+
+def test_a_backfill_that_runs_is_taken_over_where_that_is_asked_for(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    running = DeploymentLock(job.config, "job-fixed-1", "refuse")
+    running.acquire()
+    with pytest.raises(JobRunningError, match="job-fixed-1 is being deployed by"):
+        backfill(job.config, Backfill("fixed"), Count, spark)
+    assert backfill(job.config, Backfill("fixed"), Count, spark, if_running="take-over").messages == 10
+    running.release()
 
 
 def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> None:

@@ -174,11 +174,14 @@ def test_spark_names_the_job_the_round_and_the_containers(spark: Any, job: Job) 
     # The stage page shows it, too, and a task for each container.
     stage = spark.sparkContext._jsc.sc().statusStore().lastStageAttempt(latest.stageIds().last())
     assert stage.description().get() == latest.description().get()
+    assert re.fullmatch(r"collect at .*/spark_job\.py:\d+", stage.name())
     assert (stage.numTasks(), stage.numCompleteTasks()) == (2, 2)
     assert latest.jobGroup().get().startswith("streambench-job-1-round-1-")
     assert end.jobGroup().get() == latest.jobGroup().get()
-    said = re.sub(r"[0-9.]+ s;", "T;", end.description().get())
-    assert said == "streambench job-1, round 1: ended after T; 5 messages processed"
+    said = re.sub(r"[0-9.]+ s\b", "T", end.description().get())
+    assert said == (
+        "streambench job-1, round 1: ended after T; 5 messages processed; container 0 3 in T, 1 2 in T"
+    )
     assert (end.status().toString(), end.numTasks()) == ("SUCCEEDED", 0)
     # The jobs of this thread are not the deployment's.
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None

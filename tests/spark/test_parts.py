@@ -16,6 +16,7 @@ import numpy
 import pytest
 
 from streambench import Config, StreambenchError, TaskError
+from streambench.cli.deploy_rows import dry_run_line
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark import register
@@ -254,6 +255,14 @@ def test_a_spark_job_with_interrupted_waiting_lives_and_can_be_cancelled() -> No
     assert spark.cancelled.is_set() and not job.alive
 
 
+def test_a_dry_run_of_many_containers_names_the_smallest_and_the_largest() -> None:
+    containers = tuple(
+        DeployedContainer(number=at, tasks=(), offsets={A: ("0", str(10 + at))}) for at in range(13)
+    )
+    line = dry_run_line(DeployResult(job="a", containers=containers, seconds=1.0, dry_run=True))
+    assert line.endswith("; lag: 208, from 10 in container 0 to 22 in container 12")
+
+
 def test_the_end_of_a_round_counts_messages_and_failed_containers() -> None:
     failure = Failure.of(ValueError("no"), 1)
     containers = tuple(
@@ -261,7 +270,17 @@ def test_the_end_of_a_round_counts_messages_and_failed_containers() -> None:
         for at, each in enumerate((None, failure))
     )
     result = DeployResult(job="a", containers=containers, seconds=61.26)
-    assert end_of(result) == "ended after 61.3 s; 2,000 messages processed; 1 container failed"
+    assert end_of(result) == (
+        "ended after 61.3 s; 2,000 messages processed; 1 container failed; "
+        "container 0 1,000 in 0.0 s, 1 failed, 1,000 in 0.0 s"
+    )
+    many = tuple(
+        DeployedContainer(number=at, tasks=(), offsets={}, messages=10, seconds=at) for at in range(10)
+    )
+    assert end_of(DeployResult(job="a", containers=many, seconds=9.0)).endswith(
+        "; container 2 10 in 2.0 s, 3 10 in 3.0 s, 4 10 in 4.0 s, 5 10 in 5.0 s, 6 10 in 6.0 s, "
+        "7 10 in 7.0 s, 8 10 in 8.0 s, 9 10 in 9.0 s, and 2 more"
+    )
 
 
 def test_warnings_of_one_kind_are_one_line() -> None:

@@ -18,6 +18,7 @@ from streambench import (
     SystemStream,
     UnknownStreamError,
 )
+from streambench.cli.deploy_rows import dry_run_line
 from streambench.container.container import Container
 from streambench.errors import MissingExtraError
 from streambench.job.run import run
@@ -25,6 +26,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.spark import JobRunningError, deploy, session
 from streambench.spark.deployment import settled
+from streambench.spark.history import ContainerRun, Run, note
 from streambench.spark.plan import count_messages, make_plan, open_generation
 from streambench.spark.running import DeploymentLock
 from streambench.spark.session import chosen_master, lease
@@ -306,6 +308,31 @@ def test_by_lag_tasks_move_only_where_the_shares_differ(job: Job) -> None:
     for number in range(0, 400, 2):
         job.send(number, number + 1)
     assert planned_tasks(config) == [["Partition 0"], ["Partition 1", "Partition 2", "Partition 3"]]
+
+
+def test_by_lag_the_measured_time_of_messages_counts(job: Job) -> None:
+    job.write_objects("four", list(range(400)), partitions=4)
+    config = job.config.with_values({"task.inputs": "log.four", "job.container.balance": "lag"})
+    planned = make_plan(config, Ignore)
+    assert planned.balance == "by messages: no rounds have measured their time yet"
+    assert planned_tasks(config) == [["Partition 0", "Partition 2"], ["Partition 1", "Partition 3"]]
+    partitions = [f"log.four.{number}" for number in range(4)]
+    # Three times as long for each message of partition 0.
+    measured = ContainerRun(
+        container=0, messages=4000, seconds=60.0, attempt=0, offsets={},
+        partition_messages=dict.fromkeys(partitions, 1000),
+        partition_seconds=dict(zip(partitions, (30.0, 10.0, 10.0, 10.0), strict=True)),
+    )  # fmt: skip
+    note(planned.history, Run(generation=1, began_ms=1, master="local[2]", containers=[measured]))
+    planned = make_plan(config, Ignore)
+    assert planned.balance == "by time, as measured in 1 round"
+    assert planned_tasks(config) == [["Partition 0"], ["Partition 1", "Partition 2", "Partition 3"]]
+    seconds = [each.seconds for each in planned.containers()]
+    assert seconds == pytest.approx([3.0, 3.0], rel=0.02)
+    line = dry_run_line(deploy(config, Ignore, dry_run=True))
+    assert line.endswith(
+        "lag: 100 in container 0 (3.0 s), 300 in container 1 (3.0 s); dealt by time, as measured in 1 round"
+    )
 
 
 def test_by_partitions_each_container_has_about_as_many_of_them(job: Job) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streambench.spark import ContainerProgress, DeployProgress
 from streambench.spark.progress import Address, Listener, ProgressReporter
-from streambench.spark.progress_view import description_of
+from streambench.spark.progress_view import description_of, line_of, view_of
 
 
 class Clock:
@@ -83,6 +83,42 @@ def test_a_description_has_the_sums_and_the_containers_of_interest() -> None:
     assert said.startswith("after 30.0 s: 907 of 1,000 messages, ")
     assert "93 left, " in said and "9 of 10 containers done, 1 running; container 0 done 100, " in said
     assert said.endswith("9 running 7 (no report for 30 s), and 2 more: 2 done")
+
+
+def test_a_container_that_is_long_at_one_message_is_named() -> None:
+    clock = Clock()
+    with Listener("127.0.0.1", waiting(2), "delays-1", now=clock) as listener:
+        reporter = ProgressReporter(listener.address, 1, 0)
+        reporter.report("running", 7, 93)
+        reporter.report_busy("Partition 0 at log.in.0@15, late.py line 6: time.sleep(60)", 14.0)
+        listener.read()
+        clock.now = 2.0
+        seen = listener.read()
+        said = "busy 16 s: Partition 0 at log.in.0@15, late.py line 6: time.sleep(60)"
+        assert (seen.each[1].messages, seen.each[1].left, seen.each[0].busy) == (7, 93, "")
+        assert view_of(seen).rows[1][""] == said
+        assert line_of(seen).endswith(
+            f"0 of 2 containers done, 1 running, 1 waiting, 2.0 s; container 1 {said}"
+        )
+        assert f"1 running 7 ({said})" in description_of(seen)
+        reporter.report("running", 8, 92)
+        assert listener.read().each[1].busy == ""
+        reporter.report("done", 100, 0)
+        reporter.report_busy("late", 99.0)
+        assert listener.read().each[1].stage == "done"
+
+
+def test_a_cluster_that_starts_no_container_is_hinted_at() -> None:
+    clock = Clock()
+    with Listener("127.0.0.1", waiting(2), "delays-1", now=clock) as listener:
+        said = []
+        for clock.now in (59.0, 61.0):
+            seen = listener.read()
+            said.append([any("no container yet" in text for text in view_of(seen).lines), line_of(seen)])
+        report(listener, 0, ("running", 0))
+        said.append([False, line_of(listener.read())])
+    assert [is_late for is_late, _ in said] == [False, True, False]
+    assert ["executors with free cores and memory" in line for _, line in said] == [False, True, False]
 
 
 def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:

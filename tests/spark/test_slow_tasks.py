@@ -1,0 +1,59 @@
+"""Tasks on Spark that take long: at one message, or at all of a partition."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from streambench import StreamTask
+from streambench.spark import DeployError, DeployProgress, deploy
+from streambench.spark.progress_view import busy_texts
+from tests.spark.conftest import Job
+from tests.spark.test_deploy import stuck_at
+
+
+class SlowInOnePartition(StreamTask):
+    """Takes ten times as long for a message of partition 0."""
+
+    def process(self, envelope, collector, coordinator):
+        time.sleep(0.15 if envelope.ssp.partition == 0 else 0.015)
+
+
+def test_a_task_that_hangs_is_named_while_it_does(spark: Any, job: Job) -> None:
+    job.send(0, 40)
+    cancel, seen = threading.Event(), set()
+
+    def look(progress: DeployProgress) -> None:
+        seen.update(busy_texts(progress))
+        if seen:
+            cancel.set()
+
+    with pytest.raises(DeployError, match="cancelled"):
+        deploy(job.config, stuck_at(21, job.directory), spark=spark, progress=look, cancel=cancel)
+    where = r"Partition 1 at log\.in\.1@10 key k0, test_deploy\.py line \d+: threading\.Event\(\)\.wait\(\)"
+    assert all(re.fullmatch(rf"container 1 busy \d+ s: {where}", each) for each in seen), seen
+
+
+def test_containers_take_about_as_long_where_one_partition_is_slow(spark: Any, job: Job) -> None:
+    def send() -> None:
+        job.write_objects("many", [0] * 440, partitions=11)
+
+    config = job.config.with_values(
+        {"task.inputs": "log.many", "job.container.balance": "lag", "task.commit.ms": 1000}
+    )
+    send()
+    first = deploy(config, SlowInOnePartition, spark=spark)
+    send()
+    planned = deploy(config, SlowInOnePartition, dry_run=True)
+    assert planned.balance == "by time, as measured in 1 round"
+    second = deploy(config, SlowInOnePartition, spark=spark)
+    assert min(each.messages for each in second.containers) < min(each.messages for each in first.containers)
+    before, after = (
+        max(each.seconds for each in result.containers) / min(each.seconds for each in result.containers)
+        for result in (first, second)
+    )
+    assert after < 1.5 < before
