@@ -18,6 +18,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.redaction import redacted
 from streambench.spark.deployment import Deployment, OnProgress, check_watching, checked
+from streambench.spark.plan import DeployPlan
 from streambench.spark.result import DeployError, DeployProgress, DeployResult
 from streambench.spark.running import IfRunning, check_if_running
 from streambench.spark.session import check_master, require
@@ -36,11 +37,20 @@ _STUCK_S = 120.0
 _REPORTED_EACH = 0.05
 
 
+class BusyContainer(Struct, frozen=True):
+    """A container that is at one message for long: since when, and its task, message and line."""
+
+    container: int
+    since_ms: int
+    at: str
+
+
 class JobStatus(Struct):
     """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
     since the last one that ended well, with the ``error`` of the last. ``round_began_ms``: since when it
-    runs, None where it waits. ``stuck_ms``: when its round counts as stuck, unless it goes on before.
-    ``ended_ms`` and ``seconds`` are those of its last round. Times are milliseconds since 1970."""
+    runs, None where it waits. ``progress_ms``: when it last went on, ``stuck_ms``: when it counts as stuck,
+    unless it goes on before; ``busy``: its containers that take long for one message. ``ended_ms`` and
+    ``seconds`` are those of its last round. Times are milliseconds since 1970."""
 
     job: str
     state: Literal["waiting", "running"] = "waiting"
@@ -49,7 +59,9 @@ class JobStatus(Struct):
     failures: int = 0
     error: str | None = None
     round_began_ms: int | None = None
+    progress_ms: int | None = None
     stuck_ms: int | None = None
+    busy: list[BusyContainer] = []
     ended_ms: int | None = None
     seconds: float | None = None
     next_ms: int | None = None
@@ -71,10 +83,19 @@ class ServiceStatus(Struct):
             if each.failures:
                 rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
                 found.append(f"{each.job}: its last {rounds} failed: {each.error}")
-            if each.stuck_ms is not None and each.round_began_ms is not None and now_ms >= each.stuck_ms:
-                seconds = (now_ms - each.round_began_ms) // 1000
-                found.append(f"{each.job}: its round began {seconds:,} s ago and does not go on")
+            if each.stuck_ms is not None and each.progress_ms is not None and now_ms >= each.stuck_ms:
+                seconds = (now_ms - each.progress_ms) // 1000
+                found.append(f"{each.job}: its round has not gone on for {seconds:,} s{_busy(each, now_ms)}")
         return found
+
+
+def _busy(job: JobStatus, now_ms: int) -> str:
+    """The containers that take long for one message, as they follow a text."""
+    said = (
+        f"container {each.container} busy {(now_ms - each.since_ms) // 1000:,} s: {each.at}"
+        for each in job.busy
+    )
+    return "".join(f"; {text}" for text in said)
 
 
 class ServiceWatching(TypedDict, total=False):
@@ -164,12 +185,22 @@ class _Job:
         self.status = JobStatus(deployment.name)
         self.due = 0.0
         self.total: DeployResult | None = None
+        self._planned: DeployPlan | None = None
+
+    def plan(self) -> DeployPlan:
+        """The plan of its next round: that of the check, unless it was forgotten."""
+        planned, self._planned = self._planned, None
+        return planned or self.deployment.plan()
+
+    def forget_plan(self) -> None:
+        """Plan the next round when it comes: its inputs have grown meanwhile."""
+        self._planned = None
 
     def check(self) -> None:
         """Plan it, and raise ConfigError where its configuration is wrong. What else is missing may be there
         by its first round."""
         try:
-            self.deployment.plan()
+            self._planned = self.deployment.plan()
         except ConfigError:
             raise
         except Exception as error:
@@ -217,8 +248,11 @@ class Service:
     def run(self) -> list[DeployResult]:
         """Rounds until ``stop`` is set or Ctrl-C, which cancels the current round; per job the sum of its
         rounds. Raises ConfigError before the first round, and what the first report of the status raises."""
-        for each in self._jobs:
-            each.check()
+        try:
+            for each in self._jobs:
+                each.check()
+        except KeyboardInterrupt:
+            return self._stopped()
         self._report(self.status)
         try:
             while True:
@@ -229,30 +263,47 @@ class Service:
         except KeyboardInterrupt:
             log.info("interrupted")
         finally:
-            self.status.state = "stopped"
-            for each in self._jobs:
-                each.status.next_ms = None
-            self._report_status()
+            results = self._stopped()
+        return results
+
+    def _stopped(self) -> list[DeployResult]:
+        """Report that it has stopped; per job the sum of its rounds."""
+        self.status.state = "stopped"
+        for each in self._jobs:
+            each.status.next_ms = None
+        self._report_status()
         return [each.total for each in self._jobs if each.total is not None]
 
     def show_progress(self, seen: DeployProgress) -> None:
         """Note that the current round goes on, where it does: its state is another than the one before."""
-        state = seen.stage, [(each.attempt, each.stage, each.messages, each.left) for each in seen.each]
-        if self._running is None or state == self._seen:
+        if self._running is None:
             return
-        self._seen = state
-        was_stuck = _now_ms() >= (self._running.status.stuck_ms or 0)
-        bound_s = self._put_off(self._running)
+        status, now_ms = self._running.status, _now_ms()
+        was_stuck, before = now_ms >= (status.stuck_ms or 0), [each.at for each in status.busy]
+        status.busy = [
+            BusyContainer(each.number, now_ms - round(each.busy_s * 1000), each.busy)
+            for each in seen.each
+            if each.busy
+        ]
+        state = seen.stage, [(each.attempt, each.stage, each.messages, each.left) for each in seen.each]
+        goes_on, self._seen = state != self._seen, state
+        if goes_on:
+            self._put_off(self._running)
+        is_news = goes_on or before != [each.at for each in status.busy]
         # Not each time: a report may be a file that is written durably.
-        if was_stuck or self._now() - self._reported >= bound_s * _REPORTED_EACH:
+        is_due = self._now() - self._reported >= self._bound_s(status) * _REPORTED_EACH
+        if (was_stuck and goes_on) or (is_news and is_due):
             self._report_status()
 
-    def _put_off(self, job: _Job) -> float:
-        """Let the round count as stuck only after the whole bound from now on; that bound in seconds."""
-        longest = max(_STUCK_S, 5 * self._every_s, 3 * (job.status.seconds or 0.0))
-        bound_s = longest if self._stuck_s is None else self._stuck_s
-        job.status.stuck_ms = _now_ms() + round(bound_s * 1000)
-        return bound_s
+    def _bound_s(self, status: JobStatus) -> float:
+        """The seconds without progress after which a round counts as stuck."""
+        longest = max(_STUCK_S, 5 * self._every_s, 3 * (status.seconds or 0.0))
+        return longest if self._stuck_s is None else self._stuck_s
+
+    def _put_off(self, job: _Job) -> None:
+        """Let the round count as stuck only after the whole bound from now on."""
+        job.status.progress_ms = _now_ms()
+        job.status.stuck_ms = job.status.progress_ms + round(self._bound_s(job.status) * 1000)
 
     def _round(self, job: _Job) -> None:
         began, status = self._now(), job.status
@@ -262,8 +313,11 @@ class Service:
         self._report_status()
         is_planned, is_last = False, True
         try:
-            planned = job.deployment.plan()
+            planned = job.plan()
             is_planned, is_last = True, planned.is_last
+            if not planned.idle:
+                for each in self._jobs:
+                    each.forget_plan()
             result = job.deployment.round(planned)
         except Exception as error:
             self._failed(job, error, is_planned=is_planned)
@@ -273,7 +327,8 @@ class Service:
         finally:  # a round that Ctrl-C has cancelled has ended, too
             now = self._now()
             self._running = None
-            status.state, status.round_began_ms, status.stuck_ms = "waiting", None, None
+            status.state, status.round_began_ms, status.progress_ms = "waiting", None, None
+            status.stuck_ms, status.busy = None, []
             status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
         job.due = began + self._pause_s(status.failures)
         if not is_last and not status.failures:

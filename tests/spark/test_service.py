@@ -34,7 +34,7 @@ from streambench.spark.result import (
     progress_of,
 )
 from streambench.spark.running import JobRunningError
-from streambench.spark.service import JobStatus, Service, ServiceStatus
+from streambench.spark.service import BusyContainer, JobStatus, Service, ServiceStatus
 from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job
 from tests.spark.test_programs import start
@@ -52,6 +52,7 @@ class Plan(msgspec.Struct):
     """The plan of a round. ``is_last``: it leaves nothing to another."""
 
     is_last: bool = True
+    idle: bool = False
 
 
 class Rounds:
@@ -157,7 +158,7 @@ def test_pauses_double_up_to_five_minutes_however_often_it_fails() -> None:
 
 def test_a_round_that_leaves_messages_is_followed_at_once() -> None:
     stop = Clock()
-    job = Rounds("job", lambda: 1, lambda: 1, fail, lambda: 1, plans=[Plan, *[lambda: Plan(False)] * 3])
+    job = Rounds("job", lambda: 1, lambda: 1, fail, lambda: 1, plans=[lambda: Plan(False)] * 3)
     job.stop = stop
     serve_all([job], stop, Session())
     assert stop.waits == [0, 0, 0, 1, 0.5]
@@ -235,6 +236,29 @@ def wrong() -> int:
     raise ConfigError("wrong")
 
 
+def test_a_job_is_planned_once_for_its_check_and_its_first_round() -> None:
+    planned: list[str] = []
+
+    def plan(name: str) -> Callable[[], object]:
+        return lambda: planned.append(name) or Plan()
+
+    stop = Clock()
+    a, b = (Rounds(name, *[lambda: 1] * 2, plans=[plan(name) for _ in range(3)]) for name in ("a", "b"))
+    b.stop = stop
+    serve_all([a, b], stop, Session())
+    # While the first round of a went on, the plan of b became old.
+    assert planned == ["a", "b", "b", "a", "b"]
+
+
+def test_ctrl_c_while_a_service_checks_its_jobs_ends_it() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    seen: list[ServiceStatus] = []
+    serve_all([Rounds("job", lambda: 1, plans=[interrupt])], Clock(), Session(), seen)
+    assert [(each.state, each.jobs[0].rounds) for each in seen] == [("stopped", 0)]
+
+
 def test_a_configuration_that_is_wrong_later_is_a_failure_of_its_job() -> None:
     stop, session = Clock(), Session()
     bad, good = Rounds("bad", lambda: 1, wrong, lambda: 1), Rounds("good", lambda: 1, lambda: 1, lambda: 1)
@@ -251,7 +275,7 @@ def test_a_plan_that_fails_takes_the_session_from_none() -> None:
         raise FileNotFoundError("the directory is not there")
 
     stop, session = Clock(), Session()
-    job = Rounds("job", lambda: 1, lambda: 1, plans=[Plan, Plan, gone])
+    job = Rounds("job", lambda: 1, lambda: 1, plans=[Plan, gone])
     job.stop = stop
     seen = serve_all([job], stop, session)
     assert [each.jobs[0].failures for each in seen if each.jobs[0].state == "waiting"] == [0, 0, 1, 0, 0]
@@ -330,13 +354,19 @@ def test_a_round_that_hangs_is_no_health_until_it_goes_on() -> None:
     began_ms = time.time_ns() // 1_000_000 - 500_000
     try:
         for stuck_ms, code in ((began_ms + 300_000, 503), (began_ms + 3_600_000, 200)):
-            job = JobStatus("job", "running", round_began_ms=began_ms, stuck_ms=stuck_ms)
+            job = JobStatus(
+                "job", "running", round_began_ms=began_ms, progress_ms=began_ms + 100_000, stuck_ms=stuck_ms,
+                busy=[BusyContainer(2, began_ms + 102_000, "Partition 0 at log.in.0@15")],
+            )  # fmt: skip
             server.show(ServiceStatus([job]))
             found, body = answer_of(server.port)
             assert found == code
             assert bool(body["problems"]) == (code == 503)
             if body["problems"]:
-                said = r"job: its round began 5\d\d s ago and does not go on"
+                said = (
+                    r"job: its round has not gone on for 4\d\d s; "
+                    r"container 2 busy 39\d s: Partition 0 at log\.in\.0@15"
+                )
                 assert re.fullmatch(said, body["problems"][0])
     finally:
         server.close()
