@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -230,6 +233,26 @@ def test_a_failure_on_spark_is_an_error_of_the_cell(ready: Shell, monkeypatch: p
     monkeypatch.setattr("streambench.spark.deploy", deploy)
     with pytest.raises(StreambenchError, match="container 0: Partition 0 failed"):
         ready.run("%stream deploy")
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_capture_on_spark_of_a_cells_task_opens_with_the_cell(ready: Shell) -> None:
+    ready.run(TASK.replace("return factor * number", "return factor / number"))
+    ready.run("%stream send log.numbers --from range(3)")
+    with pytest.raises(StreambenchError, match="division by zero") as failed:
+        ready.run("%stream deploy double --master local[2]")
+    captured = re.search(r"captured: streambench replay (\S+)", str(failed.value))
+    assert captured is not None, failed.value
+    assert "replay stands before it" in ready.run(f"%stream replay {captured[1]}")
+    assert "division by zero" in ready.fails("%stream step replay")
+    ready.run(TASK)
+    ready.run(f"%stream replay {captured[1]}")
+    ready.run("%stream step replay")
+    elsewhere = [sys.executable, "-m", "streambench", "replay", captured[1]]
+    refused = subprocess.run(elsewhere, capture_output=True, text=True, check=False)
+    assert "if you trust it, with --recorded-source" in refused.stderr
+    trusted = subprocess.run([*elsewhere, "--recorded-source"], capture_output=True, text=True, check=False)
+    assert "it fails after" in trusted.stderr and "division by zero" in trusted.stderr
 
 
 @pytest.mark.usefixtures("spark")
