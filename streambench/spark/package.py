@@ -13,6 +13,7 @@ import atexit
 import importlib.util
 import io
 import re
+import shlex
 import sys
 import zipfile
 from collections.abc import Collection, Sequence
@@ -126,14 +127,14 @@ class Package(Struct, frozen=True):
                     f"--allow-secrets {place}: nothing there looks like a secret; leave it out, or give the "
                     "place that it has moved to, as FILE:LINE"
                 )
-        found = [each for place, each in by_place.items() if place not in allowed]
-        if found:
-            more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            first = next(place for place in by_place if place not in allowed)
+        left = [place for place in by_place if place not in allowed]
+        if left:
+            more = f", and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            shown = ", ".join(by_place[place] for place in left[:_SHOWN])
+            options = " ".join(f"--allow-secrets {shlex.quote(place)}" for place in left[:_SHOWN])
             raise StreambenchError(
-                f"{', '.join(found[:_SHOWN])}{more}: the archive would hold what looks like a secret; "
-                "take it from an environment variable, or pack it as it is with "
-                f"--allow-secrets {first} (allow_secrets=[\"{first}\"])"
+                f"{shown}{more}: the archive would hold what looks like a secret; take it from an "
+                f"environment variable, or pack it as it is with {options} (allow_secrets={left[:_SHOWN]})"
             )
 
 

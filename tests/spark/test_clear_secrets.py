@@ -77,7 +77,8 @@ def test_a_package_with_a_secret_is_refused_unless_it_is_allowed(job: Job) -> No
     found = package(Config.from_file(job.directory / "job.properties"))
     path = job.directory / "job.zip"
     places = "requirements.txt:1: a URL with a password, squares.py:1: password in clear: "
-    with pytest.raises(StreambenchError, match=f"^{places}the archive would hold .* --allow-sec") as caught:
+    options = "--allow-secrets requirements.txt:1 --allow-secrets squares.py:1 "
+    with pytest.raises(StreambenchError, match=f"^{places}the archive .* with {options}") as caught:
         found.write(path)
     assert "hunter2" not in str(caught.value)
     assert not path.exists()
