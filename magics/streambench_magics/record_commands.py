@@ -20,6 +20,7 @@ from streambench_magics.errors import MagicError
 from streambench_magics.figures import bytes_text
 from streambench_magics.job_commands import JobCommands
 from streambench_magics.jobs import Job
+from streambench_magics.status_messages import late_status, late_status_line
 from streambench_magics.task_code import file_stamp
 
 _NAME = "replay"
@@ -138,7 +139,11 @@ class RecordCommands(JobCommands):
         return lines
 
     def _replay(self, args: Namespace) -> None:
-        recording = Recording.read(args.file)
+        with late_status(f"reading {args.file}") as update:
+            recording = Recording.read(
+                args.file, lambda done, total: update(f"{done / max(total, 1):.0%}")
+            )
+            len(recording)  # its messages are made of the rows now
         code = recording.header.task
         wanted = args.task or self._task_of(code.name)
         # Recorded code runs, unless other code is given, or mended later: where the code was swapped, too.
@@ -148,7 +153,8 @@ class RecordCommands(JobCommands):
             # A task of a cell stands in the test as the notebook has it now.
             given = wanted if args.task or not (code.file or follows) else None
             task = given if given is None or ".py:" in given else self.bench.task(given)
-            test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
+            with late_status(f"running its {counted(len(recording), 'message')} for {args.to_test}"):
+                test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
             if note := code_note(recording, task, recorded_source=args.recorded_source):
                 print(f"note: {note}")
             print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
@@ -161,10 +167,11 @@ class RecordCommands(JobCommands):
             return None if task is known else task
 
         def open_again(task: Any) -> Session:
-            return open_recording(
-                recording, task, recorded_source=args.recorded_source and task is None,
-                namespace=self.shell.user_ns,
-            )  # fmt: skip
+            with late_status_line(f"running {args.file} up to its end", "messages") as progress:
+                return open_recording(
+                    recording, task, recorded_source=args.recorded_source and task is None,
+                    namespace=self.shell.user_ns, progress=progress,
+                )  # fmt: skip
 
         name = args.name or _NAME
         job = ReplayJob(name, open_again, find_task, wanted or code.name, self.shell.user_ns)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -42,18 +44,35 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
 def late_status_line(text: str, noun: str) -> Iterator[Callable[[int, int], None]]:
     """Such a line, which is only there where it takes longer than two seconds: the progress, as so many of
     so many."""
-    began = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        update: Callable[[str], None] | None = None
+    with late_status(text) as update:
+        yield lambda done, total: update(f"{done:,} of {total:,} {noun}")
 
-        def show_progress(done: int, total: int) -> None:
-            nonlocal update
-            if update is None and time.monotonic() - began > _SILENT_S:
-                update = stack.enter_context(status_line(text))
-            if update is not None:
-                update(f"{done:,} of {total:,} {noun}")
 
-        yield show_progress
+@contextlib.contextmanager
+def late_status(text: str) -> Iterator[Callable[[str], None]]:
+    """A status line which is only there where it takes longer than two seconds, whatever is done then."""
+    news, ended = "", threading.Event()
+
+    def note(text: str) -> None:
+        nonlocal news
+        news = text
+
+    def show_it() -> None:
+        if ended.wait(_SILENT_S):
+            return
+        with status_line(text) as update:
+            while not ended.wait(_EVERY_S):
+                if news:
+                    update(news)
+
+    # In the context of the caller: what is shown belongs to the cell that is run.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(show_it,), daemon=True)
+    thread.start()
+    try:
+        yield note
+    finally:
+        ended.set()
+        thread.join()
 
 
 def say(text: str) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streambench.counts import counted
 from streambench.errors import TaskError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from streambench.debug.session import Session
     from streambench.recording import Recording
 
@@ -56,34 +61,34 @@ def replay(
 
         streambench replay 1-c0.capture --shrink --to-test tests/test_late.py
     """
-    from rich.console import Console
-
     from streambench.debug.replay import open as open_recording
     from streambench.debug.replay_summary import summary_lines
     from streambench.debug.step_lines import value_line
     from streambench.debug.wording import speaking
     from streambench.recording import Recording
 
-    recording = Recording.read(file)
+    with _status(f"reading {file}") as update:
+        recording = Recording.read(
+            file, lambda done, total: update(f"reading {file}: {done / max(total, 1):.0%}")
+        )
+        len(recording)  # its messages are made of the rows now
     with speaking("terminal"):
         print("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
     if shrink:
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
-        test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
+        with _status(f"running its {counted(len(recording), 'message')} for {to_test}"):
+            test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
         print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
         return
-    with speaking("terminal"):
+    with speaking("terminal"), _status(f"opening {file}"):
         session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
     try:
-        with Console(stderr=True).status(_Progress(session, len(recording))):
+        with _status(_Progress(session, len(recording))):
             session.step(max(1, len(recording)), until=until)
             if until is None:
                 session.run("caught-up")
                 session.wait()
-    except KeyboardInterrupt as interrupt:
-        interrupt.args = (_IN_MEMORY,)
-        raise
     except TaskError as error:
         _print_last(session)
         print(f"it fails after {session.position:,} of {len(recording):,} messages", file=sys.stderr)
@@ -103,6 +108,19 @@ def replay(
     session.abandon()
 
 
+@contextmanager
+def _status(text: RenderableType) -> Iterator[Callable[[str], None]]:
+    """A line in a terminal while something takes its time; an interrupt says what it has ended."""
+    from rich.console import Console
+
+    try:
+        with Console(stderr=True).status(text) as status:
+            yield status.update
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (_IN_MEMORY,)
+        raise
+
+
 class _Progress:
     """The line of a status: how many messages are replayed, each time that it is drawn."""
 
@@ -115,15 +133,13 @@ class _Progress:
 
 def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_source: bool) -> Recording:
     """The fewest messages that still fail, written beside the recording."""
-    from rich.console import Console
-
     from streambench.debug.shrinking import shrink, small_path
     from streambench.debug.wording import speaking
 
-    with Console(stderr=True).status("shrinking") as status, speaking("terminal"):
+    with _status("shrinking") as update, speaking("terminal"):
         small = shrink(
             recording, task=task, recorded_source=recorded_source,
-            progress=lambda left, tried: status.update(f"shrinking: {left:,} messages left, {tried:,} runs"),
+            progress=lambda left, tried: update(f"shrinking: {left:,} messages left, {tried:,} runs"),
         )  # fmt: skip
     path = small.save(small_path(file))
     print(f"shrunk to {len(small):,} of {len(recording):,} messages: {path}")

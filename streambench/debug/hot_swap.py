@@ -96,11 +96,12 @@ class HotSwap(TimeTravel):
 
         work = Stoppable("runs again", progress)
 
+        first = history.last_edge(begin)
+
+        def made() -> list[_Again]:
+            return [self._replica(first, task, init=not attributes, fill=attributes) for task in tasks]
+
         def run() -> list[RunAgain]:
-            first = history.last_edge(begin)
-            replicas = [
-                self._replica(first, task, init=not attributes, fill=attributes) for task in tasks
-            ]
             errors: list[str | None] = [None] * len(replicas)
             at, slices, work.total = first, Slices(), end - first
             while at < end and not work.stop.is_set():
@@ -115,7 +116,12 @@ class HotSwap(TimeTravel):
             ]
 
         # In a condition of a run, say: another thread would wait for this one.
-        return run() if self._is_driver else work.run(lambda: self._between(run))
+        if self._is_driver:
+            replicas = made()
+            return run()
+        # On this thread, an interrupt ends what leads to the first message, too.
+        replicas = self._between(made)
+        return work.run(lambda: self._between(run))
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the

@@ -32,6 +32,7 @@ from streambench.debug.replayed_inputs import (
     ReplayWindows,
 )
 from streambench.debug.session import Session
+from streambench.debug.slices import Progress, Slices
 from streambench.debug.wording import words
 from streambench.errors import ConfigError, StreambenchError
 from streambench.metrics.registry import MetricsRegistry
@@ -42,7 +43,6 @@ from streambench.recording.recording import Recording
 
 log = logging.getLogger(__name__)
 
-_SLICE = 10_000
 _REMEMBERED = 100
 _OWN_SYSTEM = re.compile(r"systems\.[^.]+\.(samza\.(factory|landing.*|bounded)|(?!samza\.|streams\.).*)")
 _OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.samza\.(bounded|reset\.offset)")
@@ -63,6 +63,7 @@ def open(
     at_end: bool = True,
     recorded_order: bool = True,
     recorded_attributes: bool = True,
+    progress: Progress = lambda done, total: None,
 ) -> Session:
     """Open a recording: a session that stands before the failing message, else behind the last one.
 
@@ -72,7 +73,8 @@ def open(
     runs with the code that ran it; all with the same one with ``task``, and where a former one is not here
     any more (see ``code_note``). ``at_end``: False to stand at the begin.
     ``history``, ``namespace``: see Session. ``recorded_order``: False to have the chooser of the
-    configuration choose; ``recorded_attributes``: to begin with those that ``init`` makes.
+    configuration choose; ``recorded_attributes``: to begin with those that ``init`` makes. ``progress`` is
+    called with the messages that have run, and those up to where it is to stand.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
@@ -87,11 +89,16 @@ def open(
     )
     session.replays(found)
     session.follow_codes(changes)
-    _start(session, found, with_attributes=recorded_attributes)
-    for note in found.notes:
-        log.info("%s: %s", session.name, note)
-    if at_end:
-        _go_to_end(session, found)
+    try:
+        _start(session, found, with_attributes=recorded_attributes)
+        for note in found.notes:
+            log.info("%s: %s", session.name, note)
+        if at_end:
+            _go_to_end(session, found, progress)
+    except KeyboardInterrupt:
+        if session.container.state == "running":
+            session.abandon()
+        raise
     return session
 
 
@@ -211,7 +218,7 @@ def _set_attributes(task: TaskInstance, values: Mapping[str, Any]) -> None:
             setattr(task.context.user, name.removeprefix("context.user."), value)
 
 
-def _go_to_end(session: Session, recording: Recording) -> None:
+def _go_to_end(session: Session, recording: Recording, progress: Progress) -> None:
     """Process what was recorded, up to before the failing message; where a window failed, up to before the
     message that it follows."""
     failure = recording.failure
@@ -220,8 +227,10 @@ def _go_to_end(session: Session, recording: Recording) -> None:
     if failure is not None:
         count = failure.position if is_at_message else max(0, count - 1)
     try:
-        while session.position < count and session.step(min(_SLICE, count - session.position)):
-            pass
+        slices = Slices()
+        while session.position < count and session.step(min(slices.size, count - session.position)):
+            slices.end()
+            progress(session.position, count)
         if failure is not None and count < len(recording):
             session.step(1, until=lambda moment: True)
             session.forget_stop()

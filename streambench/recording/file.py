@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -207,9 +207,11 @@ def check_target(path: Path) -> None:
             ) from None
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a recording, up to a block that is torn. Raises StreambenchError, also where a block that
-    is whole cannot be read."""
+def read_rows(
+    path: Path, progress: Callable[[int, int], object] = lambda done, total: None
+) -> Iterator[Row]:
+    """The rows of a recording, up to a block that is torn. ``progress`` is called with the bytes that are
+    read, and those of the file. Raises StreambenchError, also where a block that is whole cannot be read."""
     import pyarrow as pa
 
     read_header(path)
@@ -217,6 +219,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         size = os.fstat(file.fileno()).st_size
         while True:
             at = file.tell()
+            progress(at, size)
             try:
                 batch = stream.read_next_batch()
                 batch.validate(full=True)

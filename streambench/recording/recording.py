@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from html import escape
@@ -78,14 +78,17 @@ class Recording:
         self._rows = rows
 
     @classmethod
-    def read(cls, path: str | Path) -> Recording:
-        """Read a recording. Raises StreambenchError where it cannot be read."""
+    def read(
+        cls, path: str | Path, progress: Callable[[int, int], object] = lambda done, total: None
+    ) -> Recording:
+        """Read a recording. ``progress`` is called with the bytes that are read, and those of the file.
+        Raises StreambenchError where it cannot be read."""
         path = Path(path)
         try:
             header = headers.read(read_header(path), path)
         except msgspec.ValidationError as error:
             raise damaged(path, f"its header cannot be read ({error})") from None
-        found = cls(header, list(read_rows(path)), path)
+        found = cls(header, list(read_rows(path, progress)), path)
         if header.kind == "capture" and not found.is_complete:
             raise damaged(path, "its end is missing, and a capture is written whole")
         return found

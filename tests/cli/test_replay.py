@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,10 +138,30 @@ def test_no_secret_stands_in_what_a_failure_leaves(broken: Project) -> None:
 def test_a_replay_shows_how_far_it_is(broken: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 
-    def status(console: Console, line: Any) -> AbstractContextManager[None]:
-        drawn.append(line.__rich__())
-        return nullcontext()
+    def draw(line: Any) -> None:
+        drawn.append(line if isinstance(line, str) else line.__rich__())
+
+    def status(console: Console, line: Any) -> AbstractContextManager[Any]:
+        draw(line)
+        return nullcontext(SimpleNamespace(update=draw))
 
     monkeypatch.setattr(Console, "status", status)
-    broken.run("replay", captured(broken))
-    assert len(drawn) == 1 and re.fullmatch(r"replaying: 0 of \d messages", drawn[0])
+    path = captured(broken)
+    broken.run("replay", path)
+    assert drawn[0] == f"reading {path}" and re.fullmatch(rf"reading {path}: \d+%", drawn[1])
+    assert drawn[-2] == f"opening {path}"
+    assert re.fullmatch(r"replaying: 0 of \d messages", drawn[-1])
+
+
+def test_an_interrupted_replay_says_that_nothing_has_left_it(
+    broken: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = captured(broken)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streambench.recording.recording.read_rows", interrupt)
+    ended = broken.run("replay", path)
+    assert ended.returncode == 130
+    assert ended.stderr.startswith("interrupted; a replay is in memory, and nothing of it has left that\n")

@@ -179,6 +179,29 @@ def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> N
     assert found.stores and found.differing
 
 
+def test_an_interrupt_ends_a_comparison_before_its_first_message() -> None:
+    has_begun = threading.Event()
+
+    class Slow(Doubling):
+        def init(self, context: sb.TaskContext) -> None:
+            super().init(context)
+            if is_slow:
+                signal.raise_signal(signal.SIGINT)
+                has_begun.wait(60)
+                has_begun.set()
+
+    is_slow = True
+    session, _ = session_of(inputs=words("ab"))
+    session.step(2)
+    for over in (words("ab"), session):
+        with pytest.raises(KeyboardInterrupt):
+            compare(Counter, Slow, over, config=None if over is session else CONFIG)
+        assert not has_begun.is_set()
+    is_slow = False
+    assert compare(Counter, Slow, session).processed == (2, 2)
+    session.stop()
+
+
 def test_an_interrupt_before_the_first_message_is_no_verdict() -> None:
     found = compare(Doubling, Doubling, words("a"), config=CONFIG)
     none = msgspec.structs.replace(found, processed=(0, 0), interrupted=True)

@@ -99,6 +99,48 @@ def test_a_recording_ends_in_a_run_that_goes_on(tmp_path: Path) -> None:
     assert session.stop_recording().messages == 3
 
 
+class Interrupted(Counter):
+    """Has the main thread interrupted at its third message, as Ctrl-C would."""
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        if self.seen == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_while_a_recording_opens_ends_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, path = recorded(tmp_path)
+    session.run("caught-up")
+    session.wait()
+    session.stop()
+    ended: list[Session] = []
+    abandon = Session.abandon
+
+    def noted(opened: Session) -> None:
+        ended.append(opened)
+        abandon(opened)
+
+    monkeypatch.setattr(Session, "abandon", noted)
+    with pytest.raises(KeyboardInterrupt):
+        debug.open(path, Interrupted)
+    assert [(each.state, each.running) for each in ended] == [("failed", False)]
+
+
+def test_a_recording_says_how_far_it_is_while_it_is_read_and_opened(tmp_path: Path) -> None:
+    session, path = recorded(tmp_path, inputs=messages(30))
+    session.run("caught-up")
+    session.wait()
+    session.stop()
+    read: list[tuple[int, int]] = []
+    recording = Recording.read(path, lambda *each: read.append(each))
+    assert read[0][1] == path.stat().st_size >= read[-1][0] > read[0][0]
+    ran: list[tuple[int, int]] = []
+    debug.open(recording, progress=lambda *each: ran.append(each))
+    assert ran[-1] == (len(recording), len(recording)) and len(ran) > 1
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 
 from streambench.errors import SerdeError
 from streambench.recording import Recording
+from streambench_magics import status_messages
 from tests.magics.conftest import CONFIG, TASK, Shell
 
 MENDED = """%%streamtask Count
@@ -367,3 +370,25 @@ def test_a_replay_has_no_other_inputs(counting: Shell) -> None:
     assert "reads what was recorded" in counting.fails("%stream attach again mem.clicks2")
     Path("other.txt").write_text("hello")
     assert "is no recording" in counting.fails("%stream replay other.txt")
+
+
+def test_a_recording_that_opens_slowly_says_how_far_it_is(
+    counting: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(counting, *map(str, range(30)))
+    counting.run("%stream step job 30")
+    counting.run("%stream stop job")
+    shown, is_shown = list[str](), threading.Event()
+
+    def show(data: dict[str, str], **_: Any) -> None:
+        shown.append(data["text/plain"])
+        if " of 30 messages" in shown[-1]:
+            is_shown.set()
+
+    monkeypatch.setattr(status_messages, "show", lambda data, **_: SimpleNamespace(update=show))
+    monkeypatch.setattr(status_messages, "_SILENT_S", 0.001)
+    monkeypatch.setattr(status_messages, "_EVERY_S", 0.001)
+    counting.names["is_shown"] = is_shown
+    counting.run(MENDED + "        if len(self.seen) > 20:\n            is_shown.wait(30)\n")
+    counting.run("%stream replay count.recording")
+    assert "running count.recording up to its end: 10 of 30 messages" in shown
