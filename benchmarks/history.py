@@ -1,5 +1,5 @@
 """Cost of a history, and of going back in it: a job that counts in a store, sends, and keeps attributes.
-Speed by the CPU time of the best round; moves by the clock, the median of random ones."""
+Speed by the CPU time of the best round; moves by that of the thread, the median of random ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import itertools
 import random
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 import streambench as sb
 from streambench.container.container import Container
+from streambench.debug.entries import first_entries
 from streambench.debug.session import Session
 
+from . import back
+from .back import milliseconds
 from .container import fill_log, in_turns, log_job
 from .data import messages
 from .report import Figure
@@ -68,33 +70,41 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         session.wait()
         yield from _moves(session)
     session.abandon()
+    yield from back.measure(directory)
 
 
 def _moves(session: Session) -> Iterator[Figure]:
+    """Random moves, each with all that a panel shows of it; and looks at attributes, which have tasks run."""
     chance = random.Random(7)
-    gone, stepped = [], []
+    gone, stepped, looked = [], [], []
+
+    def go(move: Callable[[], object]) -> float:
+        def go_and_look() -> None:
+            move()
+            first_entries(session)
+            session.offsets()
+            session.effects(session.position - 1)
+
+        return milliseconds(go_and_look)
+
     for _ in range(_MOVES):
-        gone.append(_timed(lambda: session.goto(chance.randrange(1, session.latest))))
-        stepped.append(_timed(session.back))
+        target = chance.randrange(1, session.latest)
+        gone.append(go(partial(session.goto, target)))
+        looked.append(milliseconds(session.attributes))
+        stepped.append(go(session.back))
     session.go_live()
     history = session.history
     assert history is not None
     where = f"in {session.latest:,} messages"
-    yield Figure(f"history: goto anywhere {where}", statistics.median(gone), "s", 1, True, _most(gone))
-    yield Figure(
-        f"history: back one step {where}", statistics.median(stepped), "s", 0.1, True, _most(stepped)
-    )
+    yield _figure(f"goto anywhere {where}", gone, 1_000)
+    yield _figure(f"back one step {where}", stepped, 100)
+    yield _figure(f"a look at attributes anywhere {where}", looked, 1_000)
     yield Figure(f"history: memory per message {where}", history.size / session.latest, "bytes")
 
 
-def _most(times: list[float]) -> str:
-    return f"{max(times):.3f} s at most"
-
-
-def _timed(move: Any) -> float:
-    began = time.perf_counter()
-    move()
-    return time.perf_counter() - began
+def _figure(what: str, times: list[float], aim: float) -> Figure:
+    note = f"{max(times):.0f} ms at most"
+    return Figure(f"history: {what}", statistics.median(times), "ms", aim, True, note)
 
 
 def _session(config: sb.Config, megabytes: int) -> Session:
