@@ -37,6 +37,11 @@ def identity_of(number: int) -> ProcessIdentity | None:
     return ProcessIdentity(socket.gethostname(), namespace, number, began) if began and namespace else None
 
 
+def has_ended(host: str, number: int) -> bool:
+    """True where it is certain that a process of this machine has ended, of which no more is known."""
+    return host == socket.gethostname() and bool(boot_id()) and not _began(number)
+
+
 def ancestor(program: str) -> ProcessIdentity | None:
     """The nearest process above this one that runs a program, by its short name; None where there is none,
     or the operating system does not say."""

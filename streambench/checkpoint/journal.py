@@ -39,7 +39,7 @@ from msgspec import Raw, Struct
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation, Inherited
-from streambench.checkpoint.journal_records import JournalRecords
+from streambench.checkpoint.journal_records import JournalRecords, is_at_work
 from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
 from streambench.checkpoint.record_log import Ledger, Record
 from streambench.checkpoint.records import Start
@@ -52,7 +52,7 @@ from streambench.checkpoint.stored_checkpoints import (
     encode_checkpoint,
 )
 from streambench.errors import CheckpointError, ConfigError, FencedError
-from streambench.locks import Held, is_locked, take_lock
+from streambench.locks import Held, take_lock
 from streambench.rows import Rows, ends_of
 
 log = logging.getLogger(__name__)
@@ -323,9 +323,7 @@ class JournalCheckpointManager(CheckpointManager):
                 if top is not None:
                     with top:
                         entry = self._records.entry(top, tasks)
-                    if entry.kind != "closed" and is_locked(
-                        self._records.container(start.number, container).path(entry.epoch)
-                    ):
+                    if is_at_work(self._records.container(start.number, container), entry):
                         found[container] = f"process {entry.process} on {entry.host}"
         return found
 

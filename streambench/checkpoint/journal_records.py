@@ -22,6 +22,7 @@ from streambench.checkpoint.remedies import remedy
 from streambench.checkpoint.stored_checkpoints import encode
 from streambench.errors import CheckpointError, StreambenchError
 from streambench.locks import is_locked
+from streambench.process_identity import has_ended
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class JournalRecords:
         """Append a record behind the last one of the former holder, which may still commit meanwhile.
 
         ``read`` gives the content of the last record, if it can be read, and the checkpoints to continue
-        with. ``base``: those where there is no record. Returns the new record (None where the container is
+        with; ``base``: those where there is no record. Returns the new record (None where the container is
         closed already), the checkpoints, and the number of the last commit."""
         while True:
             top = ledger.last()
@@ -283,7 +284,7 @@ class JournalRecords:
 
     def _report_living(self, ledger: Ledger, entry: Entry) -> None:
         """Warn where a container is taken from a process that has not stopped."""
-        if entry.kind != "closed" and is_locked(ledger.path(entry.epoch)):
+        if is_at_work(ledger, entry):
             log.warning(
                 "job %s, container %d is still running elsewhere%s: it is taken over from there, and stops "
                 "there as soon as it notices",
@@ -336,3 +337,10 @@ class JournalRecords:
                     shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
             log.warning("%s: old checkpoints cannot be removed: %s", self._directory, error)
+
+
+def is_at_work(ledger: Ledger, entry: Entry) -> bool:
+    """True where the process that wrote the last entry of a container has it still. Only for reports."""
+    # A program that a task has started may hold the lock of its process, which was killed.
+    is_left = entry.kind == "closed" or has_ended(entry.host, entry.process)
+    return not is_left and is_locked(ledger.path(entry.epoch))
