@@ -72,14 +72,17 @@ def _mark(mark: str) -> str:
 
 def _standing(frame: PanelState) -> list[Tab]:
     """The pages that only a job that stands still has."""
+    said = _CLOSED.get(frame.state, "pause it to see this")
+    if frame.state == "failed" and not frame.snapshot.processed:
+        said = "the job has failed at its first message: correct the task, then step"
     if frame.standing is None:
-        said = _CLOSED.get(frame.state, "pause it to see this")
-        if frame.state == "failed" and not frame.snapshot.processed:
-            said = "the job has failed at its first message: correct the task, then step"
         moves = frame.state not in _CLOSED
         still = f'<div class="sb-dim">{said}</div>'
         return [Tab("State", "", still, moves), Tab("Outputs", "", still, moves)]
-    return [Tab("State", *state_page(frame.standing)), _outputs(frame.standing)]
+    mark, page = state_page(frame.standing)
+    if frame.state == "failed":
+        page = f'<div class="sb-kept">{said}</div>{page}'
+    return [Tab("State", mark, page), _outputs(frame.standing)]
 
 
 def _outputs(standing: Standing) -> Tab:

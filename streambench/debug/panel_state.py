@@ -218,7 +218,7 @@ class PanelStateReader:
         busy, standing, live = job.busy_at, None, snapshot
         message, why = _message(job, snapshot), status_text(snapshot)
         session = job.session
-        if session is not None and not busy and (job.state == "paused" or not session.live):
+        if session is not None and not busy and (job.state in ("paused", "failed") or not session.live):
             standing = self.standing.read(session, snapshot)
             if standing.is_live and standing.position != snapshot.processed:
                 # A step came between the two: a frame must not show the one before and the other after it.

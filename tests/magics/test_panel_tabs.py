@@ -144,6 +144,7 @@ def test_in_the_past_of_a_failed_job_the_buttons_move_and_start_nothing(counted:
     html = panel_html(frame_of(counted))
     assert '%stream back" aria-keyshortcuts="ArrowLeft">' in html
     assert "back shows how it was before" in page(html, "state")
+    assert "Changed by message 4" in page(html, "state") and "n 1 · name y" in page(html, "state")
     panel._do("back")
     frame = frame_of(counted)
     assert (frame.state, frame.why) == ("past", "at message 3 of 4")
