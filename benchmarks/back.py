@@ -11,8 +11,8 @@ from typing import Any
 
 import streambench as sb
 from streambench.container.container import Container
-from streambench.debug.panel_state import PanelStateReader
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
+from streambench.debug.view.panel_state import PanelStateReader
 
 from .container import fill_log, log_job
 from .data import PARTITIONS, messages

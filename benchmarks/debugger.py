@@ -11,7 +11,7 @@ from pathlib import Path
 
 import streambench as sb
 from streambench.container.container import Container
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
 
 from .container import fill_log, in_turns, log_job
 from .data import messages

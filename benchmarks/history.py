@@ -15,8 +15,8 @@ import orjson
 
 import streambench as sb
 from streambench.container.container import Container
-from streambench.debug.entries import first_entries
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
+from streambench.debug.view.entries import first_entries
 
 from . import back
 from .back import milliseconds

@@ -25,7 +25,7 @@ _SETUP = """
 import threading, time
 import streambench as sb
 from streambench.container.container import Container
-from streambench_magics.panel import Panel
+from streambench_magics.panel.panel import Panel
 %load_ext streambench
 config = sb.Config({config!r})
 spent = dict.fromkeys(["_paint", "snapshot"], 0.0)

@@ -1,4 +1,5 @@
-"""The generated parts of docs/architecture.md: import diagram and module tables of ``streambench/container``.
+"""The generated parts of docs/architecture.md: import diagram and module tables of ``streambench/container``,
+and the rooms of the debugger and of the magics.
 
 ``python -m tests.architecture`` prints them, ``python -m tests.architecture --write`` puts them between the
 markers of the page. ``tests/test_architecture.py`` compares the page with the code.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -106,16 +108,48 @@ def table(folder: Path) -> str:
     """Return a table of a folder's modules with the first sentence of each docstring."""
     lines = ["| module | contents |", "|---|---|"]
     for path in modules(folder):
-        text = " ".join((ast.get_docstring(parsed(path)) or "").split("\n\n")[0].split())
-        sentence = re.split(r"(?<=[.:]) (?=[A-Z])", text)[0].replace("|", "\\|")
-        lines.append(f"| `{path.name}` | {sentence} |")
+        lines.append(f"| `{path.name}` | {first_sentence(path)} |")
+    return "\n".join(lines)
+
+
+def first_sentence(path: Path) -> str:
+    """Return the first sentence of a module's docstring, as a cell of a table."""
+    text = " ".join((ast.get_docstring(parsed(path)) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:]) (?=[A-Z])", text)[0].replace("|", "\\|")
+
+
+def layers(package: str) -> list[str]:
+    """Return the rooms and modules of a package that import-linter keeps in layers, the highest first."""
+    contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    found = next(each["layers"] for each in contracts if each.get("containers") == [package])
+    return [name.strip() for row in found for name in row.split("|")]
+
+
+def rooms(package: str, root: Path) -> str:
+    """Return a table of the rooms of a package, each with the first sentence about it."""
+    lines = ["| room | contents |", "|---|---|"]
+    for name in layers(package):
+        folder = root / name
+        is_folder = folder.is_dir()
+        path = folder / "__init__.py" if is_folder else folder.with_suffix(".py")
+        lines.append(
+            f"| `{name}/` | {first_sentence(path)} |"
+            if is_folder
+            else f"| `{path.name}` | {first_sentence(path)} |"
+        )
     return "\n".join(lines)
 
 
 def parts() -> dict[str, str]:
     """Return every generated part of the page by the name of its markers."""
     tables = {f"modules of {folder}": table(CONTAINER / folder) for folder in folders()}
-    return {"imports": diagram(), "modules of container": table(CONTAINER), **tables}
+    return {
+        "imports": diagram(),
+        "modules of container": table(CONTAINER),
+        "rooms of debug": rooms("streambench.debug", CHECKOUT / "streambench" / "debug"),
+        "rooms of the magics": rooms("streambench_magics", CHECKOUT / "magics" / "streambench_magics"),
+        **tables,
+    }
 
 
 def replaced(page: str) -> str:

@@ -21,7 +21,7 @@ ON_ONE_SESSION = (
     "tests/spark/test_secrets.py",
     "tests/spark/source/test_dataframes.py",
     "tests/cli/test_demo.py",
-    "tests/magics/test_deploy.py",
+    "tests/magics/commands/test_deploy.py",
 )
 
 #: What sets up something together that takes long to set up: one worker has all of it.

@@ -45,7 +45,7 @@ HOT = {
 #: Promised to users, as are the options of commands: these parameters are the documented way to call them.
 PROMISED = {
     "streambench/container/container.py": {"__init__"},
-    "streambench/debug/replay.py": {"open"},
+    "streambench/debug/replay/replay.py": {"open"},
     "streambench/job/run.py": {"run"},
 }
 MOST_PROMISED_PARAMETERS = 10

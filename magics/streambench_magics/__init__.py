@@ -20,7 +20,7 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Register ``%%streamtask``, ``%%streamconfig`` and ``%stream``, and the completion of their
     arguments."""
-    from streambench_magics.complete import completer_of
+    from streambench_magics.completion.complete import completer_of
     from streambench_magics.magics import StreamMagics
 
     unload_ipython_extension(ipython)
@@ -35,7 +35,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
 
 def _help_at_cursor(kernel: Any) -> None:
     """Have a kernel show the help of sub-commands at the cursor."""
-    from streambench_magics.inspection import inspecting
+    from streambench_magics.completion.inspection import inspecting
 
     if hasattr(kernel, "do_inspect"):
         kernel.do_inspect = inspecting(kernel.do_inspect)

@@ -11,7 +11,7 @@ from types import TracebackType
 from IPython.core.interactiveshell import InteractiveShell
 
 import streambench
-from streambench.debug.step_lines import value_line
+from streambench.debug.view.step_lines import value_line
 from streambench.errors import StreambenchError, TaskError
 from streambench.model import IncomingMessageEnvelope
 from streambench.user_code import is_users

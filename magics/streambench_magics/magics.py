@@ -19,29 +19,29 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.counts import counted
-from streambench.debug.panel_state import static_view, status_text
+from streambench.debug.view.panel_state import static_view, status_text
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, builtin_kind
-from streambench_magics.cell import task_from_cell
-from streambench_magics.checkpoint_commands import CheckpointCommands
-from streambench_magics.command_parser import words
-from streambench_magics.commands import CONFIG, PARSERS, TASK, overview
-from streambench_magics.compare_commands import CompareCommands
-from streambench_magics.debug_commands import DebugCommands
-from streambench_magics.deploy_commands import DeployCommands
+from streambench_magics.commands.checkpoint_commands import CheckpointCommands
+from streambench_magics.commands.command_parser import words
+from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
+from streambench_magics.commands.compare_commands import CompareCommands
+from streambench_magics.commands.debug_commands import DebugCommands
+from streambench_magics.commands.deploy_commands import DeployCommands
+from streambench_magics.commands.job_commands import name_and_number
+from streambench_magics.commands.record_commands import RecordCommands, recorded_line
+from streambench_magics.commands.status_messages import print_ignored, print_stop, say, say_if_busy
+from streambench_magics.commands.stream_commands import StreamCommands
+from streambench_magics.commands.time_commands import TimeCommands
 from streambench_magics.errors import Interrupted, MagicError
-from streambench_magics.job_commands import name_and_number
-from streambench_magics.jobs import Job, require_no_branch
-from streambench_magics.panel import STOPPED, Panel, show, static
-from streambench_magics.record_commands import RecordCommands, recorded_line
-from streambench_magics.status_messages import print_ignored, print_stop, say, say_if_busy
-from streambench_magics.stream_commands import StreamCommands
+from streambench_magics.jobs.cell import task_from_cell
+from streambench_magics.jobs.jobs import Job, require_no_branch
+from streambench_magics.jobs.workbench import Workbench, parsed_config
+from streambench_magics.panel.panel import STOPPED, Panel, show, static
 from streambench_magics.tables import Records
-from streambench_magics.time_commands import TimeCommands
-from streambench_magics.workbench import Workbench, parsed_config
 
 _END_S = 2.0
 _AT_ONCE_S = 0.5
@@ -316,7 +316,7 @@ class StreamMagics(
         *named, directory = args.names
         job = self.bench.job(name_and_number(named, PARSERS["export"])[0])
         # It needs what packs a job for Spark, which takes long to import.
-        export = importlib.import_module("streambench_magics.export").export
+        export = importlib.import_module("streambench_magics.jobs.export").export
         for line in export(
             job, self.shell.user_ns, Path(directory).expanduser(), runs=not args.no_run, say=say
         ):

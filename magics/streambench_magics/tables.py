@@ -10,8 +10,8 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
-from streambench.debug.message_text import message_text
 from streambench.debug.names import end_cut, middle_cut
+from streambench.debug.view.message_text import message_text
 
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""

@@ -16,7 +16,7 @@ from streambench.errors import TaskError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from streambench.debug.session import Session
+    from streambench.debug.control.session import Session
     from streambench.recording import Recording
 
 _LAST = 3
@@ -61,9 +61,9 @@ def replay(
 
         streambench replay 1-c0.capture --shrink --to-test tests/test_late.py
     """
-    from streambench.debug.replay import open as open_recording
-    from streambench.debug.replay_summary import summary_lines
-    from streambench.debug.step_lines import value_line
+    from streambench.debug.replay.replay import open as open_recording
+    from streambench.debug.replay.replay_summary import summary_lines
+    from streambench.debug.view.step_lines import value_line
     from streambench.debug.wording import speaking
     from streambench.recording import Recording
 
@@ -133,7 +133,7 @@ class _Progress:
 
 def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_source: bool) -> Recording:
     """The fewest messages that still fail, written beside the recording."""
-    from streambench.debug.shrinking import shrink, small_path
+    from streambench.debug.replay.shrinking import shrink, small_path
     from streambench.debug.wording import speaking
 
     with _status("shrinking") as update, speaking("terminal"):
@@ -148,8 +148,8 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
 
 def _print_last(session: Session) -> None:
     """Print the effects of the last messages."""
-    from streambench.debug.effect_lines import effect_lines
-    from streambench.debug.step_lines import head_line, value_line
+    from streambench.debug.effects.effect_lines import effect_lines
+    from streambench.debug.view.step_lines import head_line, value_line
     from streambench.serde.plain import printable
 
     position = session.position

@@ -18,9 +18,9 @@ from msgspec import structs
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import print_error, print_json, print_notes
 from streambench.counts import counted
-from streambench.debug.rates import Rates
-from streambench.debug.view import headline, snapshot_table
-from streambench.debug.waiting import WaitingHint
+from streambench.debug.view.rates import Rates
+from streambench.debug.view.view import headline, snapshot_table
+from streambench.debug.view.waiting import WaitingHint
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
 

@@ -18,8 +18,8 @@ from streambench.cli.terminal import END, Terminal
 from streambench.cli.watched import WatchedContainer
 from streambench.config import Config
 from streambench.container.container import Container, Until
-from streambench.debug.session import Session
-from streambench.debug.terminal_view import Screen
+from streambench.debug.control.session import Session
+from streambench.debug.terminal.terminal_view import Screen
 from streambench.errors import StreambenchError
 from streambench.job.result import RunResult
 from streambench.job.rewind import planned_rewind

@@ -12,12 +12,12 @@ from streambench.container.container import Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
-from streambench.debug.conditions import named_expression
-from streambench.debug.panel_state import PanelState, PanelStateReader
-from streambench.debug.rates import Rates
-from streambench.debug.restore_progress import show_restore_progress
-from streambench.debug.session import Session
-from streambench.debug.terminal_containers import ContainerLine
+from streambench.debug.control.session import Session
+from streambench.debug.stopping.conditions import named_expression
+from streambench.debug.terminal.terminal_containers import ContainerLine
+from streambench.debug.view.panel_state import PanelState, PanelStateReader
+from streambench.debug.view.rates import Rates
+from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError
 from streambench.job.result import ContainerRun, Ended

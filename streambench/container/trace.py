@@ -1,7 +1,7 @@
 """The trace of a container for the history: inputs, choices, writes and outputs, in order.
 
 A trace is filled in bulk, by lists that the container appends to: bursts stay possible, and a container
-without a trace does nothing for it. ``streambench.debug.block_log`` reads it between two messages.
+without a trace does nothing for it. ``streambench.debug.history.block_log`` reads it between two messages.
 """
 
 from __future__ import annotations

@@ -4,24 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streambench.debug.comparison import Comparison, compare
-    from streambench.debug.crash_campaign import crash_everywhere
-    from streambench.debug.outcomes import Outcome, outcome
-    from streambench.debug.replay import open
-    from streambench.debug.session import Session
-    from streambench.debug.shrinking import shrink
+    from streambench.debug.comparison.comparison import Comparison, compare
+    from streambench.debug.control.session import Session
+    from streambench.debug.replay.crash_campaign import crash_everywhere
+    from streambench.debug.replay.outcomes import Outcome, outcome
+    from streambench.debug.replay.replay import open
+    from streambench.debug.replay.shrinking import shrink
     from streambench.recording import Recording
 
 _HOMES = {
-    "Comparison": "debug.comparison",
-    "Outcome": "debug.outcomes",
+    "Comparison": "debug.comparison.comparison",
+    "Outcome": "debug.replay.outcomes",
     "Recording": "recording",
-    "Session": "debug.session",
-    "compare": "debug.comparison",
-    "crash_everywhere": "debug.crash_campaign",
-    "open": "debug.replay",
-    "outcome": "debug.outcomes",
-    "shrink": "debug.shrinking",
+    "Session": "debug.control.session",
+    "compare": "debug.comparison.comparison",
+    "crash_everywhere": "debug.replay.crash_campaign",
+    "open": "debug.replay.replay",
+    "outcome": "debug.replay.outcomes",
+    "shrink": "debug.replay.shrinking",
 }
 
 __all__ = [

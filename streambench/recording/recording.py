@@ -306,7 +306,7 @@ class Recording:
 
         Raises StreambenchError where it cannot be written there, ConfigError where there is no code."""
         # By its name: to run a recording takes what stands above recordings.
-        write_test = import_module("streambench.debug.generated_test").write_test
+        write_test = import_module("streambench.debug.replay.generated_test").write_test
         return Path(write_test(self, Path(path), task=task, recorded_source=recorded_source))
 
 

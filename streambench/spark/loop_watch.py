@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from streambench.container.container import Container
-from streambench.debug.busy import Busy, busy_with
+from streambench.debug.control.busy import Busy, busy_with
 from streambench.model import SystemStreamPartition
 from streambench.redaction import redacted
 

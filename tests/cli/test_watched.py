@@ -10,7 +10,7 @@ from queue import SimpleQueue
 import pytest
 
 from streambench.cli.watched import WatchedContainer
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
 from tests.container.jobs import Bench, echo
 
 SECONDS = 20

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streambench import debug
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
+from tests.debug.control.test_time_travel import shown
 from tests.debug.test_random_walks import WINDOW_MS, Walk
-from tests.debug.test_time_travel import shown
 from tests.surroundings import SOAK
 
 JOBS = 600 if SOAK else 12

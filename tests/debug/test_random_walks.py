@@ -19,7 +19,7 @@ from streambench.checkpoint.api import Checkpoint, Generation
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.direct_writer import writing
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
 from streambench.errors import ContainerStateError, TaskError
 from streambench.job.rewind import Rewind
 from streambench.metrics.registry import MetricsRegistry
@@ -32,7 +32,7 @@ from streambench.testing import ManualClock
 from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench, ignore
 from tests.container.stateful import with_systems
-from tests.debug.test_time_travel import STORE, Counter, shown
+from tests.debug.control.test_time_travel import STORE, Counter, shown
 from tests.surroundings import SOAK
 
 WALKS = 600 if SOAK else 10
@@ -470,8 +470,8 @@ def test_a_position_is_that_of_a_fresh_run_to_it(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 3:  # with waypoints inside of blocks as short as these
-        monkeypatch.setattr("streambench.debug.way._NEAR", seed % 3)
-        monkeypatch.setattr("streambench.debug.way._FAR", 7)
+        monkeypatch.setattr("streambench.debug.past.way._NEAR", seed % 3)
+        monkeypatch.setattr("streambench.debug.past.way._FAR", 7)
     walk = Walk(seed, tmp_path)
     for _ in range(25):
         committed, live = walk.bench.committed(), walk.session.live
@@ -486,7 +486,7 @@ def test_a_position_is_that_of_a_fresh_run_to_it(
 PROGRAM = """
 import os, signal, sys
 import streambench as sb
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
 from tests.debug.test_random_walks import Doubling, Quiet, on_disk
 
 session = Session(sb.Container(on_disk(sys.argv[1]), Quiet))

@@ -12,8 +12,8 @@ import pytest
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.debug import crash_everywhere
-from streambench.debug.crash import Crash
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
+from streambench.debug.crash.crash import Crash
 from streambench.task import StreamTask
 from streambench.testing import ManualClock
 from tests.faults import job

@@ -54,10 +54,10 @@ def stuck(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     ip.run("%stream commit")
     ip.run("%stream run")
     assert ip.names["reached"].wait(_PATIENCE_S)
-    monkeypatch.setattr("streambench_magics.jobs._SILENT_S", 1e-9)
-    monkeypatch.setattr("streambench_magics.jobs._PATIENCE_S", 1e-9)
+    monkeypatch.setattr("streambench_magics.jobs.jobs._SILENT_S", 1e-9)
+    monkeypatch.setattr("streambench_magics.jobs.jobs._PATIENCE_S", 1e-9)
     monkeypatch.setattr("streambench_magics.magics._MOMENT_S", 0.01)
-    monkeypatch.setattr("streambench_magics.jobs.Job.snapshot.__defaults__", (0.01,))
+    monkeypatch.setattr("streambench_magics.jobs.jobs.Job.snapshot.__defaults__", (0.01,))
     yield ip
     ip.names["end"].set()
 
@@ -69,7 +69,7 @@ def interrupted_when_it_tells(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
         print(text)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streambench_magics.job_commands.say", tell)
+    monkeypatch.setattr("streambench_magics.commands.job_commands.say", tell)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_it_is_given_up_and_the_mended_cell_goes_on_from_the_checkpoint(
 ) -> None:
     stuck.names["stubborn"] = stubborn
     if stubborn:
-        monkeypatch.setattr("streambench.debug.session.Session.give_up.__defaults__", (0.01,))
+        monkeypatch.setattr("streambench.debug.control.session.Session.give_up.__defaults__", (0.01,))
     said = stuck.run("%stream stop --now").splitlines()
     assert said[0].startswith(
         "Loop has given up its message: nothing since its last checkpoint is committed."
@@ -182,7 +182,7 @@ def test_whatever_else_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: 
     def impatient(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streambench_magics.stream_commands.peek", impatient)
+    monkeypatch.setattr("streambench_magics.commands.stream_commands.peek", impatient)
     assert ip.fails("%stream peek mem.clicks").strip() == "interrupted: %stream peek"
     assert isinstance(ip.error, Interrupted)
 

@@ -12,7 +12,7 @@ import pytest
 from ipywidgets.widgets import widget as widgets
 
 from streambench.container.container import Container
-from streambench.debug.session import Session
+from streambench.debug.control.session import Session
 from streambench.errors import TaskError
 from streambench.system.api import SystemConsumer
 from tests.magics.conftest import Shell

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streambench.debug.busy import Busy
+from streambench.debug.control.busy import Busy
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.spark import loop_watch
 from streambench.spark.loop_watch import LoopWatch

@@ -1,0 +1,1 @@
+"""The commands of ``%stream``: their arguments, and one module for each group of them."""

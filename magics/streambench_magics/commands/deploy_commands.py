@@ -1,0 +1,96 @@
+"""``%stream deploy``: a job of the notebook on Spark."""
+
+from __future__ import annotations
+
+import importlib
+from argparse import Namespace
+from typing import Any
+
+from streambench.cli.deploy_options import DeployOptions
+from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
+from streambench.cli.option_groups import OptionError
+from streambench.config import Config, masked
+from streambench.counts import counted
+from streambench_magics.commands.job_commands import JobCommands
+from streambench_magics.commands.status_messages import print_ignored
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs.jobs import Job, require_no_branch
+from streambench_magics.tables import Records
+
+
+class DeployCommands(JobCommands):
+    """The method of the magics."""
+
+    def _deploy(self, args: Namespace) -> Records | None:
+        job = self.bench.job(args.name)
+        options = DeployOptions(**{name: getattr(args, name) for name in DeployOptions.__struct_fields__})
+        try:
+            range = options.range()
+        except OptionError as error:
+            raise MagicError(f"{error.flag}: {error}") from None
+        # The libraries of Spark take long to import.
+        spark = importlib.import_module("streambench.spark")
+        config = options.configured(job.config)
+        master = _master(args.master, config)
+        if not options.dry_run and range is None:
+            self._stop_to_deploy(job)
+        how: dict[str, Any] = {"task": job.task, "master": args.master, "if_running": options.if_running}
+        if options.dry_run:
+            planned = (
+                spark.deploy(config, dry_run=True, **how)
+                if range is None
+                else spark.backfill(config, range, dry_run=True, **how)
+            )
+            print(dry_run_line(planned))
+            if job.alive and range is None:
+                print(f"{job.name} runs here: without --dry-run it commits and stops first")
+            return Records(columns_of(planned), rows_of(planned), right=FIGURES, source=planned)
+        what = job.name if range is None else f"the backfill {range.name} of {job.name}"
+        deploy_display = importlib.import_module("streambench_magics.panel.deploy_display").deploy_display
+        with deploy_display(f"deploying {what} on {master}") as display:
+            result = (
+                spark.deploy(config, progress=display.show, **how)
+                if range is None
+                else spark.backfill(config, range, progress=display.show, **how)
+            )
+        if range is not None:
+            outputs = ", ".join(map(str, range.outputs(config, job.task)))
+            print(f"the outputs of {range.name}: {outputs or 'none'}")
+        return _shown(what, result)
+
+    def _stop_to_deploy(self, job: Job) -> None:
+        """Stop it here, since it goes on elsewhere."""
+        require_no_branch(job, "deploy")
+        was_alive = job.alive
+        with self._running(job):
+            job.pause()
+            job.stop()
+        if was_alive:
+            self._close_panel(job.name, "stopped, and deployed on Spark")
+            print(f"{job.name} is stopped here, with everything committed")
+
+
+def _master(given: str | None, config: Config) -> str:
+    """The master to deploy on, to be shown. Raises ConfigError where it is none."""
+    session = importlib.import_module("streambench.spark.session")
+    session.check_master(given)
+    return masked("master", given or session.likely_master(config))
+
+
+def _shown(what: str, result: Any) -> Records | None:
+    """The containers of a result of ``what``; None where there was nothing to do."""
+    if not result.rounds and not result.messages:
+        print(f"{what}: there was nothing to do")
+        return None
+    said = f"; {result.passed_over}" if result.passed_over else ""
+    done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
+    print(f"{what}: {done}{said}")
+    print_ignored(result.passed_over)
+    if result.windows_left:
+        print(f"warning: {result.windows_left}")
+    columns = ["container", "tasks", "messages"]
+    records = [
+        {"container": each.number, "tasks": len(each.tasks), "messages": each.messages}
+        for each in result.containers
+    ]
+    return Records(columns, records, right=columns, source=result)

@@ -1,0 +1,141 @@
+"""The base of sub-commands that work on jobs: the jobs, their panels, and errors as a notebook shows them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from streambench.debug.control.session import Session
+from streambench.debug.view.panel_state import static_view
+from streambench.errors import StreambenchError, TaskError
+from streambench.job.failure import user_frames
+from streambench_magics.commands.command_parser import Parser
+from streambench_magics.commands.status_messages import cut_recording_text, say
+from streambench_magics.commands.travel_progress import show_travel_progress
+from streambench_magics.errors import MagicError, interrupted, task_failed
+from streambench_magics.jobs.jobs import Job, showing_delay
+from streambench_magics.jobs.task_code import task_file_path
+from streambench_magics.jobs.workbench import Workbench
+from streambench_magics.panel.panel import STOPPED, Panel, show, static
+
+
+class JobCommands:
+    """The workbench of one IPython shell, with the panels that are shown. ``_panels``: by job."""
+
+    shell: InteractiveShell
+    bench: Workbench
+    _panels: dict[str, Panel]
+
+    def _close_panel(self, name: str, note: str) -> None:
+        panel = self._panels.pop(name, None)
+        if panel is not None:
+            panel.close(note)
+            if panel.reloaded and note == STOPPED:
+                show(static(static_view(panel.job), note))
+
+    def _start(self, job: Job) -> None:
+        """Start a job that is not started, and say where it goes on."""
+        before, session, cut = job.state, job.session, cut_recording_text(job)
+        failed = session.message if session is not None and session.can_resume else None
+        rerun = 0 if session is None else session.rerun_to_resume
+        if job.start():
+            where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
+            print(f"{job.name} had {before}; it goes on {where}")
+            if cut:
+                print(cut)
+            if rerun:
+                what = "the message before it runs" if rerun == 1 else f"the {rerun:,} messages before it run"
+                print(
+                    f"{what} again on a copy, to rebuild the state: prints come twice, outputs do not"
+                )
+
+    @contextlib.contextmanager
+    def _running(self, job: Job) -> Iterator[None]:
+        """Show a failure, or where the task was when it was interrupted, with the user's own frames alone;
+        show what is waited for."""
+        try:
+            with showing_delay(job, say):
+                yield
+        except TaskError as error:
+            session = job.session
+            goes_on = session is not None and session.can_resume
+            file = task_file_path(job.code)
+            failed = task_failed(
+                self.shell, error, job.name, state=job.state, goes_on=goes_on, file=file,
+                message=None if session is None else session.message_of(error),
+                recorded=cut_recording_text(job),
+            )  # fmt: skip
+            raise failed from error.__cause__
+        except StreambenchError as error:
+            # A serde or a chooser of the user's, in a cell.
+            if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
+                error.add_note(frames)
+            if (cut := cut_recording_text(job)) and cut not in getattr(error, "__notes__", []):
+                error.add_note(cut)
+            raise
+        except KeyboardInterrupt as error:
+            raise interrupted(self.shell, error, job.name, job.state) from None
+
+    @contextlib.contextmanager
+    def _travelling(self, job: Job, session: Session) -> Iterator[None]:
+        """As ``_running``, for what runs messages again."""
+        was_live, had_branch = session.live, session.branched
+        with self._running(job), show_travel_progress(session):
+            try:
+                yield
+            except KeyboardInterrupt:
+                print(_place_after_interrupt(job, session, was_live=was_live, had_branch=had_branch))
+                raise
+
+    def _still_session(self, job: Job) -> Session:
+        """The session of a job, which may be closed; paused where it runs, which is said. Raises MagicError
+        where the job has not started."""
+        session = job.session
+        if session is None:
+            raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
+        if session.running:
+            with self._running(job):
+                session.pause()
+            print(
+                f"{job.name} was running: it {'has' if job.state == 'failed' else 'is'} {job.state} now, at "
+                f"{session.position:,}"
+            )
+        return session
+
+
+def _place_after_interrupt(job: Job, session: Session, *, was_live: bool, had_branch: bool) -> str:
+    """The place of a job whose way through time was interrupted."""
+    position = f"at {session.position:,}"
+    if not session.live:
+        return f"{job.name} stays in the past, {position} of {session.latest:,}"
+    if was_live:
+        return f"{job.name} stays {'live' if job.alive else job.state}, {position}"
+    dropped = "; its branch is dropped" if had_branch else ""
+    return f"{job.name} is live again, {position}{dropped}"
+
+
+def name_and_number(what: list[str], parser: Parser, jobs: Collection[str] = ()) -> tuple[str | None, int]:
+    """A job and a number of messages (1), both of which may be left out. ``jobs``: those that there are.
+    Raises MagicError."""
+    name, number = None, "1"
+    if what and _is_figures(what[-1].removeprefix("-")):
+        *what, number = what
+    if what:
+        name, *what = what
+    if what:
+        raise MagicError(f"a job and a number of messages, at most; {parser.usage_line()}")
+    figures = number.replace(",", "")
+    if int(figures) < 1:
+        raise MagicError(f"'{number}' is not a number of 1 or more; {parser.usage_line()}")
+    if name is not None and jobs and name not in jobs:
+        raise MagicError(
+            f"there is no job {name}, and it is no number of messages (write it in figures); there is "
+            f"{', '.join(jobs)}; {parser.usage_line()}"
+        )
+    return name, int(figures)
+
+
+def _is_figures(text: str) -> bool:
+    return text.replace(",", "").isdecimal()

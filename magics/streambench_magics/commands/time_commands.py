@@ -1,0 +1,273 @@
+"""The sub-commands of ``%stream`` that move a job in time or exchange its code."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Literal
+
+from streambench.container.outputs.transactional_outbox import is_exactly_once
+from streambench.counts import counted
+from streambench.debug.control.hot_swap import Swap
+from streambench.debug.control.session import Session
+from streambench.debug.effects.effects import net
+from streambench.debug.effects.events import Change, changed_text
+from streambench.debug.view.message_text import message_text
+from streambench.debug.view.step_lines import position_lines
+from streambench_magics.commands.commands import PARSERS
+from streambench_magics.commands.diff_table import diff_table
+from streambench_magics.commands.job_commands import JobCommands, name_and_number
+from streambench_magics.commands.status_messages import print_stop
+from streambench_magics.commands.travel_progress import show_travel_progress
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs.jobs import Job
+from streambench_magics.tables import Records
+
+_SHORT = 60
+_LINE = 300
+
+
+class TimeCommands(JobCommands):
+    """Methods of the magics, one per sub-command."""
+
+    def _back(self, args: Namespace) -> None:
+        job, session, before = self._travel(args, "back")
+        if session.position == before:
+            print(
+                f"{job.name}: there is no message before {before:,} at which {args.until} held"
+                if args.until is not None
+                else f"{job.name}: the history begins at {before:,}"
+            )
+        print_position(job, session)
+
+    def _forward(self, args: Namespace) -> None:
+        job, session, before = self._travel(args, "forward")
+        if args.until is not None and session.position == before:
+            print(f"{job.name}: there is no message after {before:,} at which {args.until} held")
+        print_position(job, session)
+        print_stop(job, session, with_last=False)
+
+    def _travel(self, args: Namespace, way: Literal["back", "forward"]) -> tuple[Job, Session, int]:
+        """Go the messages that are asked for, or up to a condition; the job, and where it was before."""
+        job, number = self._job_and_number(args.what, way)
+        session = self._still_session(job)
+        before = session.position
+        go, go_until = (
+            (session.back, session.back_until) if way == "back" else (session.forward, session.forward_until)
+        )
+        with self._travelling(job, session):
+            if args.until is not None:
+                go_until(args.until)
+            else:
+                go(number)
+        return job, session, before
+
+    def _goto(self, args: Namespace) -> None:
+        *names, where = args.what
+        job = self.bench.job(_one_name(names, "goto"))
+        session = self._still_session(job)
+        figures = _figures(where)
+        if not figures.isdecimal() and "@" not in where:
+            raise MagicError(
+                f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
+                f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
+            )
+        with self._travelling(job, session):
+            reached = session.goto(int(figures) if figures.isdecimal() else where)
+        if figures.isdecimal() and reached != (wanted := int(figures)):
+            print(f"{job.name}: {wanted:,} is inside of a batch, which ends at {reached:,}")
+        print_position(job, session)
+
+    def _live(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        session = self._still_session(job)
+        if session.live:
+            print_position(job, session)
+            return
+        with self._running(job):
+            session.go_live()
+        print_position(job, session)
+
+    def _adopt(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        session = self._still_session(job)
+        with self._travelling(job, session):
+            session.adopt()
+        what_follows = (
+            "the next commit shows its outputs and makes it durable"
+            if is_exactly_once(job.config)
+            else "its outputs are sent, and the next commit makes it durable"
+        )
+        print(f"{job.name} has adopted the branch; {what_follows}")
+        print_position(job, session)
+
+    def _swap(self, args: Namespace) -> None:
+        job = self.bench.job(args.name)
+        if not args.undo:
+            self._swap_job(job, args)
+            return
+        session = swappable_session(job)
+        with self._running(job):
+            undone = session.undo()
+        if not undone:
+            print(f"{job.name}: there is no swap to take back")
+        elif session.live:
+            print(f"{job.name} has its former code again, with its current state")
+        else:
+            print(f"{job.name} has its former code again, and the state that this code makes here")
+            print_position(job, session)
+
+    def _swap_all(self, args: Namespace) -> None:
+        """Swap the code of all live jobs of a task."""
+        jobs = [
+            job
+            for job in self.bench.jobs.values()
+            if job.task_name == args.name
+            and (job.alive or (job.session is not None and job.session.can_resume))
+        ]
+        for job in jobs:
+            self._swap_job(job, args)
+        if not jobs:
+            print(f"no job of {args.name} is live: the next start of one takes this code")
+
+    def _swap_job(self, job: Job, args: Namespace) -> None:
+        session = swappable_session(job)
+        has_history = session.history is not None and not session.branched
+        with self._travelling(job, session):
+            swap = job.swap(job.code_now(), init=args.init, replay=args.replay if has_history else None)
+        if swap.replayed:
+            print(swap_text(swap))
+        kept = "attributes made again by init()" if args.init else "state kept"
+        where = (
+            f"{job.name}: a branch begins at {swap.position:,}"
+            if session.branched
+            else f"{job.name}: live now"
+        )
+        print(f"{where}, {kept}; %stream swap --undo takes it back")
+        if swap.failed is not None:
+            print(
+                f"warning: the next step of {job.name} will likely fail as well: swap mended code, "
+                f"or %stream swap --undo {job.name}"
+            )
+
+    def _changed(self, args: Namespace) -> Records:
+        if len(args.what) < 2:
+            raise MagicError(f"which store, and which key? {PARSERS['changed'].usage_line()}")
+        *names, store, key = args.what
+        job = self.bench.job(_one_name(names, "changed"))
+        session = self._still_session(job)
+        text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
+        with self._running(job):
+            changes = session.changes(store, key if text_key else _json(key))
+        # A message, or a batch, may write a key many times.
+        shown = [each for _, same in groupby(changes, attrgetter("position")) for each in net(list(same))]
+        records = [
+            {
+                "#": each.position,
+                "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
+                "before -> after": change_text(each),
+                "": f"%stream goto {each.position}",
+            }
+            for each in reversed(shown[-args.limit :])
+        ]
+        note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
+        if len(shown) > len(records):
+            note = f"{len(shown) - len(records):,} older changes: --limit {len(shown)} shows all"
+        return Records(
+            ["#", "message", "before -> after", ""], records, right=["#"], note=note, source=changes
+        )
+
+    def _diff(self, args: Namespace) -> Records:
+        names, positions = _split_positions(args.what)
+        if len(positions) not in (1, 2):
+            raise MagicError(f"one or two positions, in figures; {PARSERS['diff'].usage_line()}")
+        job = self.bench.job(_one_name(names, "diff"))
+        session = self._still_session(job)
+        before, after = [*positions, session.position][:2]
+        with self._running(job), show_travel_progress(session):
+            diff = session.diff(before, after)
+        return diff_table(diff, "of what was recorded, not of the branch" if session.branched else "")
+
+    def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
+        name, number = name_and_number(what, PARSERS[command], self.bench.jobs)
+        return self.bench.job(name), number
+
+
+def _figures(word: str) -> str:
+    """A position as it is typed, without what parts its thousands."""
+    return word.replace(",", "").replace("_", "")
+
+
+def _split_positions(what: list[str]) -> tuple[list[str], list[int]]:
+    """The words before the first number, and the numbers. Raises MagicError where another word follows."""
+    figures = [_figures(word) for word in what]
+    first = next((at for at, each in enumerate(figures) if each.isdecimal()), len(what))
+    wrong = [word for word, each in zip(what[first:], figures[first:], strict=True) if not each.isdecimal()]
+    if wrong:
+        raise MagicError(f"'{wrong[0]}' is no position (a number); {PARSERS['diff'].usage_line()}")
+    return what[:first], [int(each) for each in figures[first:]]
+
+
+def swappable_session(job: Job) -> Session:
+    """The session of a job that can take other code: it may run, have failed at a message, or stand in the
+    past. Raises MagicError for others."""
+    session = job.session
+    if session is None or not (job.alive or session.can_resume or not session.live):
+        raise MagicError(f"{job.name} is {job.state}: its next start takes the current code")
+    return session
+
+
+def swap_text(swap: Swap) -> str:
+    """The differences of two versions of a task over replayed messages, in words."""
+    replayed = f"replayed the last {counted(swap.asked, 'message')} through both"
+    if swap.failed is not None:
+        differ = len(swap.changed) - 1  # the failure is one of them
+        before = f"; before it {swap.alike:,} alike, {differ:,} differ" if swap.replayed > 1 else ""
+        return f"{replayed}: the new code failed at number {swap.replayed:,}{before}: {swap.failed}"
+    if swap.first is None:
+        return f"{replayed}: all alike"
+    return (
+        f"{replayed}: {swap.alike:,} alike, {len(swap.changed):,} differ; first at "
+        f"{message_text(str(swap.first), _LINE)}"
+    )
+
+
+def print_position(job: Job, session: Session) -> None:
+    """Print where a job stands, with the message there and what it did."""
+    position, latest = session.position, session.latest
+    if session.live:
+        print(f"{job.name} {'is live' if job.alive else f'has {job.state}'}, at {position:,}")
+    else:
+        branch = " in a branch: its outputs are held" if session.branched else ""
+        oldest = 0 if session.history is None else session.history.oldest
+        reach = f"the history begins at {oldest:,}, " if oldest else ""
+        print(
+            f"{job.name} is at {position:,} of {latest:,}, in the past{branch} "
+            f"({reach}%stream live returns to {latest:,})"
+        )
+    for line in position_lines(session):
+        print(line)
+
+
+def change_text(change: Change) -> str:
+    """A change in words: of two records, the fields that differ."""
+    return changed_text(change.before, change.after, _short)
+
+
+def _short(value: Any) -> str:
+    return message_text(value, _SHORT)
+
+
+def _one_name(names: list[str], command: str) -> str | None:
+    if len(names) > 1:
+        raise MagicError(f"one job, at most; {PARSERS[command].usage_line()}")
+    return names[0] if names else None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,48 @@
+"""A command that runs messages again on a copy says how far it is, once that takes long."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streambench.debug.control.session import Session
+
+_PATIENCE_S = 2.0
+_EVERY_S = 0.5
+
+
+@contextmanager
+def show_travel_progress(session: Session) -> Iterator[None]:
+    """Meanwhile, print how far a session is that runs messages again, once that has taken two seconds; on one
+    line, which is written over."""
+    history = session.history
+    if history is None:
+        yield
+        return
+    history.moving = None
+    ended = threading.Event()
+
+    def show() -> None:
+        width, patience = 0, _PATIENCE_S
+        while not ended.wait(patience):
+            patience = _EVERY_S
+            if history.moving is None:
+                continue
+            at, to = history.moving()
+            where = f"at {at:,} of {to:,} (interrupt the kernel to stop)"
+            text = f"{session.name} runs again what led there: {where}"
+            print(f"\r{text:{width}}", end="", flush=True)
+            width = len(text)
+        if width:
+            print()
+
+    # In the context of the caller: what is printed belongs to the cell that is run.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(show,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,1 @@
+"""Completion and help in cells."""

@@ -1,0 +1,1 @@
+"""The jobs of a notebook: cells, their tasks and configurations, streams, files."""

@@ -1,0 +1,53 @@
+"""The value of ``%stream job NAME``: a job for the code of a notebook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streambench.debug.control.session import Session
+from streambench.debug.effects.effects import Effects
+from streambench.debug.effects.events import Output
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs.jobs import Job
+
+
+class JobHandle:
+    """A job of the notebook. ``session`` has everything: stepping, breakpoints, time travel.
+
+    It follows the job through stops and starts. Raises MagicError where the job has not started."""
+
+    def __init__(self, job: Job) -> None:
+        self._of = job
+        self.name = job.name
+
+    @property
+    def session(self) -> Session:
+        """The session over the job's container, the newest one."""
+        if self._of.session is None:
+            raise MagicError(f"{self.name} is new: %stream step {self.name} starts it")
+        return self._of.session
+
+    @property
+    def status(self) -> str:
+        """new, paused, running, stopped or failed."""
+        return self._of.state
+
+    @property
+    def state(self) -> dict[str, dict[str, dict[Any, Any]]]:
+        """The keys and values of each store of each task."""
+        return self.session.stores()
+
+    @property
+    def outputs(self) -> list[Output]:
+        """The messages that its tasks sent, as many as the history has."""
+        return self.session.outputs()
+
+    @property
+    def last(self) -> Effects:
+        """The effects of the message processed last."""
+        return self.session.last
+
+    def __repr__(self) -> str:
+        session = self._of.session
+        at = "" if session is None else f", at {session.position:,}"
+        return f"<job {self.name}: {self.status}{at}>"

@@ -1,0 +1,441 @@
+"""A job of a notebook: a session over a container that is made when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+from msgspec.structs import replace
+
+from streambench.config import Config
+from streambench.container.container import Container, Until
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.control.hot_swap import Swap
+from streambench.debug.control.session import Session
+from streambench.debug.control.waiting_notice import noticing
+from streambench.debug.stopping.conditions import Conditional
+from streambench.debug.view.restore_progress import show_restore_progress
+from streambench.debug.view.waiting import described_waits, nothing_to_read, sendable
+from streambench.errors import StreambenchError
+from streambench.model import SystemStream
+from streambench.system.systems import Systems
+from streambench_magics.errors import MagicError
+from streambench_magics.jobs.cell import file_name
+from streambench_magics.jobs.task_code import Stamp, code_now, file_stamp
+
+CHOICES = 160
+"""The number of the last choices that are remembered, to be shown."""
+
+_SILENT_S = 2.0
+_PATIENCE_S = 1.0
+
+_notices: ContextVar[Callable[[str], object] | None] = ContextVar("notices", default=None)
+
+
+def _send_line(stream: SystemStream) -> str:
+    """A command that sends a message to a stream, for hints."""
+    return f"%stream send {stream} MESSAGE"
+
+
+@contextmanager
+def showing_delay(job: Job, show: Callable[[str], object]) -> Iterator[None]:
+    """Meanwhile, on this thread, show once what a job is waited for, when its task has been busy with one
+    message for a second."""
+    before = _notices.set(show)
+    is_shown = False
+
+    def notice() -> None:
+        nonlocal is_shown
+        session = job.session
+        if session is not None and not is_shown and session.busy_s >= _PATIENCE_S:
+            is_shown = True
+            show(job.waited_for)
+
+    try:
+        with noticing(notice):
+            yield
+    finally:
+        _notices.reset(before)
+
+
+class Job:
+    """A job by name: a task, a configuration, and the session over its container.
+
+    The container is made when it is first needed, and made again when the job goes on after a stop, a failure
+    or a change of its inputs: it is the same job then, and goes on from its last checkpoint. ``find_task``
+    gives the task as it is now. All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        find_task: Callable[[], Any],
+        task_name: str,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``namespace``: the user's variables, which conditions may use."""
+        self.name = name
+        self.task_name = task_name
+        self.session: Session | None = None
+        self.on_change: list[Callable[[], None]] = []
+        self._base = config
+        self._find_task = find_task
+        self._inputs = config.names("task.inputs")
+        self.history: int | bool | None = None
+        """The memory in MB for going back in time, as for ``Session``."""
+        self._until: Until | Conditional = None
+        self._lock = threading.RLock()
+        self._namespace = {} if namespace is None else namespace
+        # Its breakpoints and watches are those of the next session, too.
+        self._former: Session | None = None
+        self._stamp: Stamp | None = None
+
+    @property
+    def config(self) -> Config:
+        """The configuration as the container gets it."""
+        values: dict[str, Any] = {"task.inputs": ",".join(self._inputs) or None}
+        if "job.name" not in self._base:
+            values["job.name"] = self.name
+        return self._base.with_values(values)
+
+    def renewed(self) -> Job:
+        """The same job once more, not started: its next session takes over the breakpoints and watches."""
+        job = Job(self.name, self._base, self._find_task, self.task_name, self._namespace)
+        job._former = self._former
+        job._inputs = self.inputs
+        job.history = self.history
+        return job
+
+    @property
+    def task(self) -> Any:
+        return self._find_task()
+
+    @property
+    def inputs(self) -> list[str]:
+        """The input streams, as ``system.stream``."""
+        return list(self._inputs)
+
+    @property
+    def state(self) -> str:
+        """new, paused, running, stopped or failed."""
+        return "new" if self.session is None else self.session.state
+
+    @property
+    def busy(self) -> str:
+        """The report on a task that has been at one message for long; empty where
+        none has."""
+        busy_s = 0.0 if self.session is None or not self.alive else self.session.busy_s
+        return f"busy with one message for {busy_s:,.0f} s" if busy_s >= _SILENT_S else ""
+
+    @property
+    def busy_at(self) -> str:
+        """For how long its task has been at one message, at which, and at which line: "14 s at log.x.0@8 key
+        k2, cell [3] line 6: time.sleep(60)". Empty where that is not long."""
+        busy = None if self.session is None or not self.alive else self.session.busy
+        return "" if busy is None or busy.seconds < _SILENT_S else busy.described(file_name)
+
+    @property
+    def busy_now(self) -> str:
+        """The message that its task is at, and where, as "busy 14 s at ..."; empty where nothing moves."""
+        busy = None if self.session is None else self.session.busy
+        return "" if busy is None else f"busy {busy.described(file_name)}"
+
+    @property
+    def waited_for(self) -> str:
+        """The notice to a command that waits for its task."""
+        at = f": {self.busy_now}" if self.busy_now else ""
+        return (
+            f"waiting for {self.name}{at} (interrupt the kernel to wait no longer; %stream stop --now "
+            f"{self.name} gives the message up)"
+        )
+
+    @property
+    def alive(self) -> bool:
+        """True while there is a started container."""
+        return self.state in ("paused", "running")
+
+    def check(self) -> None:
+        """Raise ConfigError where the configuration or the task are wrong, where this is known before
+        the start."""
+        Container.from_config(self.config, self.task)
+
+    def start(self) -> bool:
+        """Have a started container; whether this began again after a stop or a failure. Raises what
+        ``Container.start`` raises."""
+        with self._lock:
+            if self.alive:
+                return False
+            if self.session is not None and self.session.can_resume:
+                if (code := self._changed_code(self.session)) is not None:
+                    self.swap(code)
+                return True
+            again = self.session is not None
+            if not self._inputs and not self.config.names("task.broadcast.inputs"):
+                raise MagicError(f"{self.name} has no inputs: %stream attach {self.name} SYSTEM.STREAM")
+            session = self._new_session()
+            session.on_change(self._changed)
+            self.session = self._former = session
+        self._changed()
+        return again
+
+    def code_now(self) -> Any:
+        """The code that its task has now; that of a file is read again. Raises ConfigError."""
+        return code_now(self.config, self.task, self.code)
+
+    @property
+    def code(self) -> Any:
+        """The code that it runs, also where a file names it; None before its first start."""
+        return self.task if self.session is None else self.session.container.factory
+
+    def swap(self, code: Any, *, init: bool = False, replay: int | None = None) -> Swap:
+        """Give its session other code. See ``Session.swap``."""
+        assert self.session is not None
+        swap = self.session.swap(code, init=init, replay=replay)
+        self._stamp = file_stamp(code)
+        return swap
+
+    def _changed_code(self, session: Session) -> Any:
+        """The current code where it is not what runs; None where it is."""
+        task, running = self.task, session.container.factory
+        if task is None or task is running or isinstance(task, str):
+            return None if file_stamp(running) == self._stamp else self.code_now()
+        return task
+
+    def _new_session(self) -> Session:
+        """A started session over a new container."""
+        container = Container(self.config, self.task, remember_choices=CHOICES)
+        self._stamp = file_stamp(container.factory)
+        session = Session(container, self.name, history=self.history, namespace=self._namespace)
+        if self._former is not None:
+            session.take_over(self._former)
+            session.record_as(self._former)
+        with show_restore_progress(session.container):
+            session.start()
+        return session
+
+    @property
+    def marked_already(self) -> Session | None:
+        """The session of ``marked``, where there is one; none is made."""
+        return self.session if self.alive else self._former
+
+    def marked(self) -> Session:
+        """The session that breakpoints and watches are given to: the current one, else one from which the
+        next start takes them over. Nothing is started. Raises ConfigError."""
+        with self._lock:
+            if self.session is not None and self.alive:
+                return self.session
+            if self._former is None:
+                self._former = Session(
+                    Container(self.config, self.task), self.name, namespace=self._namespace
+                )
+            return self._former
+
+    def record(self, path: str) -> Session:
+        """Record to a file, a job that has ended from its next start on; the session that does. Raises as
+        ``Session.record`` does."""
+        with self._lock:
+            session = self.marked()
+            if session.state in ("stopped", "failed") and not session.can_resume:
+                session = Session(Container(self.config, self.task), self.name, namespace=self._namespace)
+                session.take_over(self.marked())
+                self._former = session
+        session.record(path)
+        return session
+
+    def step(
+        self,
+        n: int = 1,
+        *,
+        until: str | None = None,
+        here: bool = False,
+        on_interrupt: Callable[[], object] = lambda: None,
+    ) -> int:
+        """Process up to ``n`` messages; how many were. Pauses it first if it runs. See ``Session.step``."""
+        session = self._live()
+        session.pause()
+        try:
+            return session.step(n, until=until, here=here, on_interrupt=on_interrupt)
+        finally:
+            self._changed()
+
+    def back(self, n: int = 1) -> None:
+        """Go back in its history. Raises ContainerStateError where there is none."""
+        self._moved().back(n)
+
+    def forward(self, n: int = 1) -> None:
+        """Go forward in its history."""
+        self._moved().forward(n)
+
+    def goto(self, position: int) -> None:
+        """Go to a position of its history."""
+        self._moved().goto(position)
+
+    def go_live(self) -> None:
+        """Return from the past."""
+        self._moved().go_live()
+
+    def _moved(self) -> Session:
+        """The session to move in time; also one that has failed, or is closed and stands in the past."""
+        session = self.session
+        is_looked_at = session is not None and (not session.live or session.state == "failed")
+        return session if session is not None and is_looked_at else self._live()
+
+    def run(self, until: Until | Conditional = None) -> None:
+        """Process messages in the background."""
+        self._until = until
+        session = self._live()
+        session.pause()
+        with suppress(StreambenchError):
+            session.snapshot()  # what is shown of it while its task is busy with the first message
+        session.run(until)
+
+    def pause(self, timeout: float | None = None) -> bool:
+        return self.session is None or self.session.pause(timeout)
+
+    def nothing_to_read(self, snapshot: ContainerSnapshot) -> str:
+        """Why there is nothing to read of its inputs, and how to send to them; empty where there is something
+        or that is not known."""
+        why = nothing_to_read(snapshot, self.config) if snapshot.lag == 0 else {}
+        return described_waits(why, _send_line) if sendable(why) else ""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it stands still; whether it does. Raises what it failed with."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        may_show = True
+        while self.session is not None:
+            left = _SILENT_S if deadline is None else max(0.0, min(_SILENT_S, deadline - time.monotonic()))
+            if self.session.wait(left):
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            if may_show and self.busy:
+                may_show = False
+                if (show := _notices.get()) is not None:
+                    show(self.waited_for)
+            elif (
+                may_show
+                and deadline is None
+                and _is_open(self._until)
+                and (show := _notices.get()) is not None
+            ):
+                may_show = False
+                show(
+                    f"{self.name} runs until {self._until or 'it is paused'}, and this waits as long "
+                    "(interrupt the kernel to wait no longer)"
+                )
+            elif (
+                may_show
+                and deadline is None
+                and isinstance(self._until, int)
+                and (show := _notices.get()) is not None
+            ):
+                why = self.nothing_to_read(self.session.snapshot(_SILENT_S))
+                may_show = not why
+                if why:
+                    show(f"{self.name} waits for messages: {why} (interrupt the kernel to wait no longer)")
+        return True
+
+    def commit(self) -> None:
+        if not self.alive:
+            was = "has failed" if self.state == "failed" else f"is {self.state}"
+            raise MagicError(f"{self.name} {was}: there is nothing to commit")
+        session = self._live()
+        session.commit()
+
+    def stop(self) -> None:
+        """Commit and release the streams; nothing where it is not started."""
+        with self._lock:
+            session = self.session
+        if session is not None and (self.alive or session.can_resume):
+            session.pause()
+            session.stop()
+        self._changed()
+
+    def forget_ended(self) -> None:
+        """Leave a session that has ended, since its checkpoints are no longer those with which it ended; its
+        breakpoints and watches are those of the next one."""
+        with self._lock:
+            if not self.alive:
+                self.session = None
+        self._changed()
+
+    def give_up(self) -> bool:
+        """Release the streams without a commit, also in the middle of a message; whether its task has
+        ended, see ``Session.give_up``."""
+        session = self.session
+        return session is None or not self.alive or session.give_up()
+
+    def set_inputs(self, inputs: list[str]) -> bool:
+        """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was
+        started.
+
+        Where it cannot go on with them it keeps the inputs that it had; where there is no such stream it is
+        not even stopped."""
+        was, former = self.state, self._inputs
+        streams = [SystemStream.parse(each) for each in inputs]
+        with closing(Systems(self._base)) as systems:
+            for stream in streams:
+                systems.factory(stream.system)
+            if self.alive:
+                systems.metadata(stream for stream in streams if str(stream) not in former)
+        self.stop()
+        self._inputs = inputs
+        if was not in ("paused", "running"):
+            return False
+        self.session = None
+        if inputs:
+            try:
+                self.start()
+            except BaseException:
+                self._inputs = former
+                raise
+            if was == "running":
+                self.run(self._until)
+        else:
+            self._changed()
+        return True
+
+    def snapshot(self, timeout: float = _SILENT_S) -> ContainerSnapshot:
+        """A snapshot of it, in the state of its session (a container without a driver is paused). An older
+        one where its task is busy with one message for longer than ``timeout`` seconds."""
+        if self.session is None:
+            return Container.from_config(self.config, self.task).snapshot()
+        found = self.session.snapshot(timeout)
+        # It may have failed since, and its reason is written before its state: so that is read second.
+        state = self.session.state
+        return replace(found, state=state, reason=self.session.container.reason)
+
+    def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
+        """A snapshot of it as it is now; None where its task is busy with one message for longer than
+        ``timeout`` seconds."""
+        return self.snapshot() if self.session is None else self.session.snapshot_now(timeout)
+
+    def _live(self) -> Session:
+        self.start()
+        assert self.session is not None
+        return self.session
+
+    def _changed(self) -> None:
+        for listener in list(self.on_change):
+            listener()
+
+
+def require_no_branch(job: Job, command: str) -> None:
+    """Raise MagicError in a branch, which the command would drop."""
+    session = job.session
+    if session is not None and session.branched:
+        raise MagicError(
+            f"{job.name} stands in a branch, at {session.position:,}, which %stream {command} would "
+            f"drop: %stream adopt {job.name} keeps it, %stream live {job.name} drops it; then %stream "
+            f"{command}"
+        )
+
+
+def _is_open(until: Until | Conditional) -> bool:
+    """True where a run may have no end: until it is paused, or a condition is true."""
+    return until != "caught-up" and not isinstance(until, int)

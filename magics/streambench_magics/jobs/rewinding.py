@@ -1,0 +1,32 @@
+"""Rewinds of a job of the notebook: by the sub-command, and by the buttons of its panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from streambench.job.rewind import Rewind, planned_rewind
+from streambench.planning.plan import job_name
+from streambench_magics.jobs.jobs import Job, require_no_branch
+
+
+def planned(job: Job, where: str, warn: Callable[[str], object]) -> AbstractContextManager[Rewind]:
+    """A rewind of a job, not made yet. Raises what ``Rewind.add`` raises."""
+    return planned_rewind(job.config, job_name(job.config, job.task), where, warn)
+
+
+def rewind_and_start(job: Job, where: str) -> None:
+    """Stop a job with a commit, rewind it, and start it there. Nothing is stopped where the place is none.
+    Raises MagicError in a branch, and what ``Rewind.add`` raises."""
+    require_no_branch(job, "rewind")
+    with planned(job, where, unsaid):
+        pass
+    job.pause()
+    job.stop()
+    with planned(job, where, unsaid) as rewind:
+        rewind.apply()
+    job.start()
+
+
+def unsaid(text: str) -> None:
+    """Leave a warning to the rewind itself."""

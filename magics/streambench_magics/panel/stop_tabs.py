@@ -1,0 +1,80 @@
+"""The pages of a panel about breakpoints and watches, with the boxes that add them."""
+
+from __future__ import annotations
+
+from html import escape
+
+from streambench.debug.stopping.breakpoints import KINDS, Breakpoint
+from streambench.debug.view.panel_state import PanelState
+from streambench.debug.view.standing import Watched
+
+EXAMPLE = "message['delay'] > 180"
+
+
+def breakpoints_page(frame: PanelState) -> tuple[str, str]:
+    """The mark of its tab, and the page."""
+    rows = "".join(map(_breakpoint, frame.breakpoints))
+    head = (
+        '<tr><th class="r">id</th><th>on</th><th>condition</th><th class="r">hits</th><th></th><th></th></tr>'
+    )
+    listed = f"<table>{head}{rows}</table>" if rows else '<div class="sb-dim">no breakpoints</div>'
+    said = f'<div class="sb-stopped">stopped: {escape(frame.stopped_at)}</div>' if frame.stopped_at else ""
+    kinds = "".join(f"<option>{kind}</option>" for kind in KINDS)
+    box = ask_box("break", "break where…", f"a condition, such as {EXAMPLE}; Enter adds the breakpoint")
+    add = f'<div class="sb-add"><select class="sb-kind" aria-label="stop on">{kinds}</select>{box}</div>'
+    return str(len(frame.breakpoints) or ""), said + add + listed
+
+
+def watches_page(frame: PanelState) -> tuple[str, str]:
+    """The mark of its tab, and the page."""
+    add = ask_box("watch", "NAME=EXPRESSION", f"such as delay={EXAMPLE.split(' >')[0]}; Enter adds the watch")
+    if frame.standing is None:
+        return "", '<span class="sb-dim">pause it to see this</span>'
+    watches = frame.standing.watches
+    changed = sum(each.changed for each in watches)
+    head = "<tr><th>watch</th><th>expression</th><th>value</th><th></th><th></th></tr>"
+    rows = "".join(map(_watch, watches))
+    listed = f"<table>{head}{rows}</table>" if rows else '<div class="sb-dim">nothing is watched</div>'
+    mark = f"{changed} changed" if changed else str(len(watches) or "")
+    return mark, f'<div class="sb-add">{add}</div>{listed}'
+
+
+def ask_box(command: str, hint: str, title: str) -> str:
+    """A box: Enter sends what is typed as the value of a command."""
+    return (
+        f'<input class="sb-ask" data-ask="{command}" placeholder="{escape(hint)}" title="{escape(title)}" '
+        f'aria-label="{escape(hint)}" spellcheck="false" autocomplete="off">'
+    )
+
+
+def small_button(command: str, label: str, title: str, confirm: str = "") -> str:
+    """A button in a table. ``confirm``: its label after the first click, where a second one is needed."""
+    second = f' data-confirm="{escape(confirm)}" data-label="{escape(label)}"' if confirm else ""
+    return (
+        f'<button type="button" class="sb-small" data-do="{escape(command)}" title="{escape(title)}"{second}>'
+        f"{escape(label)}</button>"
+    )
+
+
+def _breakpoint(each: Breakpoint) -> str:
+    switch = "disable" if each.enabled else "enable"
+    kind = "" if each.enabled else ' class="sb-held"'
+    notes = " (once)" if each.once else f" (from hit {each.at_hit} on)" if each.at_hit > 1 else ""
+    return (
+        f'<tr{kind}><td class="r sb-num">{each.id}</td><td>{each.on}{notes}</td>'
+        f'<td class="sb-num sb-value">{escape(str(each))}</td><td class="r sb-num">{each.hits:,}</td>'
+        f"<td>{small_button(f'{switch} {each.id}', switch, f'{switch} breakpoint {each.id}')}</td>"
+        f"<td>{small_button(f'remove {each.id}', 'remove', f'%stream break --remove {each.id}')}</td></tr>"
+    )
+
+
+def _watch(each: Watched) -> str:
+    kind = ' class="sb-won"' if each.changed else ""
+    changed = '<span class="sb-tag sb-chosen">changed</span>' if each.changed else ""
+    name = escape(each.name)
+    remove = small_button(f"unwatch {each.name}", "remove", f"%stream watch --remove {each.name}")
+    return (
+        f'<tr{kind}><td>{name}</td><td class="sb-num sb-value">{escape(each.expression)}</td>'
+        f'<td class="sb-num sb-value">{escape(each.value)}</td><td>{changed}</td>'
+        f"<td>{remove}</td></tr>"
+    )

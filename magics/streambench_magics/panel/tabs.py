@@ -1,0 +1,218 @@
+"""The lower half of a panel: pages of which the reader picks one, without asking the kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from streambench.container.observe.snapshot import PartitionSnapshot
+from streambench.counts import counted
+from streambench.debug.names import middle_cut
+from streambench.debug.view.kept_commits import KeptCommit
+from streambench.debug.view.panel_state import PanelState, to_do_again
+from streambench.debug.view.standing import Standing
+from streambench_magics.panel.figures import NAME, figure, short
+from streambench_magics.panel.state_tab import state_page
+from streambench_magics.panel.stop_tabs import breakpoints_page, small_button, watches_page
+from streambench_magics.panel.strip import sparkline
+from streambench_magics.panel.values import value_html
+
+_MOST_TASKS = 40
+_MOST_KINDS = 3
+_MOST_COUNTS = 40
+_CLOSED = {
+    "new": "the job has not started: step starts it",
+    "failed": "the job has failed: back shows how it was before; correct the task, then step",
+    "stopped": "the job is stopped and its stores are closed: step starts it again",
+}
+"""Per state, why there is nothing to see of the stores."""
+
+
+class Tab(NamedTuple):
+    """A page: ``mark`` stands behind its name: a count, and for screen readers what is counted. ``is_still``:
+    the page has nothing to show while the job moves, but may stay as it was."""
+
+    name: str
+    mark: str
+    html: str
+    is_still: bool = False
+
+
+def tabs_html(frame: PanelState) -> str:
+    """The tabs and their pages; the first one is shown until another is picked."""
+    pages = [
+        *_standing(frame),
+        _checkpoints(frame),
+        _metrics(frame),
+        Tab("Watches", *watches_page(frame)),
+        Tab("Breakpoints", *breakpoints_page(frame)),
+    ]
+    heads = "".join(
+        f'<button type="button" role="tab" data-tab="{each.name.lower()}">'
+        f"{each.name}{_mark(each.mark)}</button>"
+        for each in pages
+    )
+    bodies = "".join(
+        f'<div class="sb-page" role="tabpanel" aria-label="{each.name}" data-page="{each.name.lower()}"'
+        f"{' data-still' if each.is_still else ''}>{each.html}</div>"
+        for each in pages
+    )
+    return f'<div class="sb-tabs" role="tablist">{heads}</div><div class="sb-pages">{bodies}</div>'
+
+
+def _mark(mark: str) -> str:
+    """A mark in a place of its own, so that a tab is as wide without one."""
+    count, _, what = mark.partition(" ")
+    said = f'<span class="sb-said"> {what}</span>' if what else ""
+    shown = f"<span>{count}</span>{said}" if count else ""
+    return f'<span class="sb-mark" title="{escape(mark)}">{shown}</span>'
+
+
+def _standing(frame: PanelState) -> list[Tab]:
+    """The pages that only a job that stands still has."""
+    said = _CLOSED.get(frame.state, "pause it to see this")
+    if frame.state == "failed" and not frame.snapshot.processed:
+        said = "the job has failed at its first message: correct the task, then step"
+    if frame.standing is None:
+        moves = frame.state not in _CLOSED
+        still = f'<div class="sb-dim">{said}</div>'
+        return [Tab("State", "", still, moves), Tab("Outputs", "", still, moves)]
+    mark, page = state_page(frame.standing)
+    if frame.state == "failed":
+        page = f'<div class="sb-kept">{said}</div>{page}'
+    return [Tab("State", mark, page), _outputs(frame.standing)]
+
+
+def _outputs(standing: Standing) -> Tab:
+    rows = "".join(
+        f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
+        f'<td class="r sb-num">{each.position:,}</td><td title="{escape(each.stream)}">'
+        f"{escape(middle_cut(each.stream, NAME))}"
+        f"{'' if each.partition is None else f'.{each.partition}'}</td>"
+        f'<td class="sb-num">{"" if each.key is None else value_html(each.key)}</td>'
+        f'<td class="sb-num sb-value">{value_html(each.message)}</td>'
+        f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td>"
+        f"<td>{_cause(standing, each.position)}</td></tr>"
+        for each in reversed(standing.outputs)
+    )
+    if not rows:
+        return Tab("Outputs", "", '<span class="sb-dim">the last messages sent nothing</span>')
+    head = (
+        '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th><th></th><th>made from</th></tr>'
+    )
+    new = f"{standing.new_outputs} new" if standing.new_outputs else ""
+    return Tab("Outputs", new, f"<table>{head}{rows}</table>")
+
+
+def _cause(standing: Standing, position: int) -> str:
+    """The message that an output was made from: a click goes there."""
+    cause = standing.causes.get(position)
+    if cause is None:
+        return ""
+    return (
+        f'<a role="button" tabindex="0" class="sb-num" data-do="goto {position}" '
+        f'title="%stream goto {position}">{escape(middle_cut(cause, NAME))}</a>'
+    )
+
+
+def _checkpoints(frame: PanelState) -> Tab:
+    snapshot = frame.live or frame.snapshot
+    by_task: dict[str, list[PartitionSnapshot]] = {}
+    for each in snapshot.partitions:
+        for task in each.tasks:
+            by_task.setdefault(task, []).append(each)
+    if not by_task:
+        return Tab("Checkpoints", "", '<span class="sb-dim">none yet</span>')
+    lines = [(task, to_do_again(parts)) for task, parts in by_task.items()]
+    if len(lines) > _MOST_TASKS:
+        lines = [(f"{len(lines)} tasks", to_do_again(snapshot.partitions))]
+    body = "".join(
+        f'<tr><td>{escape(task)}</td><td class="r sb-num">{figure(again)}</td></tr>' for task, again in lines
+    )
+    again = to_do_again(snapshot.partitions)
+    head = '<tr><th>task</th><th class="r">to do again after a crash now</th></tr>'
+    return Tab(
+        "Checkpoints",
+        "" if not again else f"{short(again)} to do again",
+        f'<div class="sb-two"><table>{head}{body}</table>{_commits(frame)}</div>',
+    )
+
+
+def _commits(frame: PanelState) -> str:
+    """The commits that are kept, the newest first, each with a button; while it runs, those that were seen.
+    Their ages are worked out in the page."""
+    if frame.standing is not None and frame.standing.commits:
+        return _kept(frame.standing.commits)
+    if not frame.last_commits:
+        return '<span class="sb-dim">no commit since the job started</span>'
+    processed = (frame.live or frame.snapshot).processed
+    body = "".join(
+        f'<tr><td class="sb-num">{time.strftime("%H:%M:%S", time.localtime(each.time_ms / 1000))}</td>'
+        f'<td class="sb-dim"><time data-at="{each.time_ms}"></time></td>'
+        f'<td class="r sb-num">{each.number:,}</td>'
+        f'<td class="r sb-num">{processed - each.number:,}</td></tr>'
+        for each in reversed(frame.last_commits)
+    )
+    head = (
+        '<tr><th>commit</th><th></th><th class="r">behind message</th><th class="r">processed since</th></tr>'
+    )
+    return f"<table>{head}{body}</table>"
+
+
+def _kept(commits: Sequence[KeptCommit]) -> str:
+    """The commits that are kept. A rewind needs a second click."""
+
+    def rewind(name: str) -> str:
+        return small_button(f"rewind {name}", "rewind", f"%stream rewind {name}", "really?")
+
+    body = "".join(
+        f'<tr><td class="sb-num">{each.name}</td>'
+        f'<td class="sb-num">{time.strftime("%H:%M:%S", time.localtime(each.time_ms / 1000))}</td>'
+        f'<td class="sb-dim"><time data-at="{each.time_ms}"></time></td>'
+        f'<td class="r sb-num">{figure(each.again)}</td>'
+        f"<td>{rewind(each.name)}</td></tr>"
+        for each in commits
+    )
+    head = '<tr><th>commit</th><th>at</th><th></th><th class="r">to do again</th><th></th></tr>'
+    return f"<table>{head}{body}</table>"
+
+
+def _line(name: str, value: str, most: str, line: str) -> str:
+    figures = f'<b class="sb-num">{value}</b> <span class="sb-dim">{most}</span>'
+    return f"<div><h4>{name}</h4>{figures}<br>{line}</div>"
+
+
+def _metrics(frame: PanelState) -> Tab:
+    snapshot = frame.snapshot
+    lines = ""
+    if len(frame.rates) > 1:
+        most = f"{short(max(frame.rates))}/s at most"
+        name, rate = ("rate", f"{short(frame.rate)}/s")
+        if frame.rate is None:
+            name, rate = "rate while it ran", f"{short(frame.rates[-1])}/s"
+        lines = _line(name, rate, most, sparkline(frame.rates, 0, "messages per second"))
+        most = f"{figure(max(frame.lags))} at most"
+        lines += _line("lag", figure(snapshot.lag), most, sparkline(frame.lags, 1, "messages left"))
+        lines = f'<div class="sb-lines">{lines}</div>'
+    figures = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][
+        :_MOST_COUNTS
+    ]
+    groups: dict[str, list[str]] = {}
+    for name, value in figures:
+        group, _, metric = name.rpartition(".")
+        groups.setdefault(group, []).append(
+            f'<tr title="{escape(name)}"><td>{escape(metric)}</td><td class="r sb-num">{value:,.0f}</td></tr>'
+        )
+    counts = "".join(
+        f"<div><h4>{escape(group)}</h4><table>{''.join(rows)}</table></div>" for group, rows in groups.items()
+    )
+    if not counts:
+        counts = '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
+    counts = f'<div class="sb-groups">{counts}</div>'
+    kinds = snapshot.error_counts.details()
+    ignored = "".join(f"<div>{escape(line)}</div>" for line in kinds[:_MOST_KINDS])
+    return Tab(
+        "Metrics", counted(len(kinds), "kind") + " of errors" if kinds else "", lines + counts + ignored
+    )

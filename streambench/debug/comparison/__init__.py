@@ -1,0 +1,1 @@
+"""Comparisons of two tasks or configurations over the same messages."""

@@ -1,0 +1,78 @@
+"""A comparison of two versions as lines of text."""
+
+from __future__ import annotations
+
+from streambench.counts import counted
+from streambench.debug.comparison.comparison import Comparison
+from streambench.debug.effects.effect_lines import Shown, change_line
+from streambench.debug.effects.events import Change
+
+_MOST_LINES = 5
+_LONGEST = 200
+_INDENT = " " * 8
+
+
+def comparison_lines(comparison: Comparison, names: tuple[str, str], shown: Shown) -> list[str]:
+    """The verdict, the first message at which the two differ, and counts, outputs and state side by side."""
+    lines = [_verdict(comparison, names)]
+    first, message = comparison.first, comparison.message
+    if first is not None and message is not None:
+        key = "" if message.key is None else f"  key {shown(message.key)}"
+        place = f"{first.position:>6,}  {message.ssp}@{message.offset}{key}"
+        lines.append(f"{place}  {shown(message.message)}")
+    lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
+    lines += _more(len(comparison.differing) - _MOST_LINES)
+    lines += _side_by_side(comparison, names)
+    changes = [
+        change_line(Change(0, None, None, before, after, task, store, key), shown)
+        for task, stores in comparison.stores.items()
+        for store, keys in stores.items()
+        for key, (before, after) in keys.items()
+    ]
+    if changes:
+        lines.append(f"state at the end, {names[0]} -> {names[1]}: {_differ(len(changes), 'key')}")
+        lines += [f"{_INDENT}{line}" for line in changes[:_MOST_LINES]]
+        lines += _more(len(changes) - _MOST_LINES)
+    return lines
+
+
+def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
+    if comparison.interrupted and not max(comparison.processed):
+        return f"interrupted before the first message: nothing of {names[0]} and {names[1]} was compared"
+    messages = counted(max(comparison.processed), "message")
+    begin = "interrupted after " if comparison.interrupted else ""
+    ran = f"{begin}{messages} through {names[0]} and {names[1]}"
+    if comparison.order is not None:
+        ran += f", chosen in another order from {comparison.order.position:,} on"
+    if comparison.equal:
+        return f"{ran}: equal"
+    differing = len(comparison.differing)
+    if not differing:
+        return f"{ran}: each message alike, but not the end"
+    alike = min(comparison.processed) - sum(each.what != "error" for each in comparison.differing)
+    return f"{ran}: {alike:,} alike, {_differ(differing)}; first at {_cut(str(comparison.differing[0]))}"
+
+
+def _side_by_side(comparison: Comparison, names: tuple[str, str]) -> list[str]:
+    """The counts of messages and of outputs of the two, in columns."""
+    rows = [("", *names)]
+    processed = comparison.processed
+    if processed[0] != processed[1]:
+        rows.append(("processed", f"{processed[0]:,}", f"{processed[1]:,}"))
+    rows += [(f"-> {stream}", f"{a:,}", f"{b:,}") for stream, (a, b) in comparison.counts.items()]
+    if len(rows) == 1:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [f"{_INDENT}{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows]
+
+
+def _differ(count: int, noun: str = "") -> str:
+    return f"{counted(count, noun) if noun else f'{count:,}'} {'differs' if count == 1 else 'differ'}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _more(count: int) -> list[str]:
+    return [f"{_INDENT}... and {count:,} more"] if count > 0 else []

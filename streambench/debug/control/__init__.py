@@ -1,0 +1,1 @@
+"""The session: interactive control of a container, one ability per module."""

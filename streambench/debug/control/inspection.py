@@ -1,0 +1,436 @@
+"""Inspection: the part of a session that shows its position: the state there, and what led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from streambench.container.trace import Sent, TraceEvent
+from streambench.debug.control.driving import Driven
+from streambench.debug.effects.effects import Effects, net
+from streambench.debug.effects.events import Cause, Change, Output, Outputs, PositionDiff
+from streambench.debug.history.attributes import memory_of
+from streambench.debug.history.block_log import DEFAULT_MB
+from streambench.debug.history.history import History
+from streambench.debug.history.writes import StoreWrite
+from streambench.debug.past.past import Past
+from streambench.debug.past.recorded_tasks import RecordedTasks
+from streambench.debug.stopping.moment import ShownTask
+from streambench.debug.wording import words
+from streambench.errors import ContainerStateError, StreambenchError, TaskError
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.planning.store_definitions import StoreDefinition
+from streambench.serde.streams import StreamSerdes, readable
+
+_T = TypeVar("_T")
+
+Stores = dict[str, dict[str, dict[Any, Any]]]
+
+
+class Inspection(Driven):
+    """A session's view of its position. A position is the number of messages processed since the start."""
+
+    _holds_all = False
+    """True where no output ever leaves the session."""
+
+    def _begin_history(self, history: int | bool | None) -> None:
+        """Prepare the history of a container that has not started. ``history``: its memory in MB; None
+        or True for 256, 0 or False for none."""
+        limit = DEFAULT_MB if history is None or history is True else int(history)
+        self._no_history = "it was made without one (history=0)"
+        self.history: History | None = None
+        if limit and self.container.state != "new":
+            self._no_history = "the container had started before the session was made"
+        elif limit:
+            self.history = History(self.container, limit)
+            self.container.failure_hold.is_wanted = True
+        self._past: Past | None = None
+        self._closed: RecordedTasks | None = None
+        self._closed_resumable = False
+
+    @property
+    def position(self) -> int:
+        """The number of messages processed at the position that is shown."""
+        past = self._past
+        return self.container.processed if past is None else past.position
+
+    @property
+    def latest(self) -> int:
+        """The newest position reached."""
+        return self.container.processed
+
+    @property
+    def processed_now(self) -> int:
+        """The number of messages processed, also in the middle of a run. May be read on any thread."""
+        history, done = self.history, self.container.processed
+        if history is None or not self.running:
+            return done
+        return max(done, history.trace.position - (self.container.current_input is not None))
+
+    @property
+    def live(self) -> bool:
+        """False while it stands in the past."""
+        return self._past is None
+
+    @property
+    def can_resume(self) -> bool:
+        """True where the task failed at a message, and ``step``, ``run`` and ``swap`` go on there, with the
+        state that it had before. ``stop`` closes the container."""
+        return self.container.failure_hold.is_held
+
+    def stores(self) -> Stores:
+        """The stores at the position: per task and name, their entries."""
+        return self._look(lambda tasks: {task.name: self._entries(task) for task in tasks})
+
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
+        stand below it."""
+
+        def read() -> dict[str, dict[str, Any]]:
+            past = self._past
+            self._require_shown()
+            tasks = self.container.tasks if past is None else past.replica.tasks
+            return {task.name: memory_of(task) for task in tasks}
+
+        return self._between(read)
+
+    def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task and partition, the last offset processed at the position."""
+
+        def read() -> dict[str, dict[SystemStreamPartition, str]]:
+            past = self._past
+            self._require_shown()
+            if past is not None:
+                return past.offsets()
+            return {task.name: task.offsets() for task in self.container.tasks}
+
+        return self._between(read)
+
+    def outputs(self, since: int = 0) -> list[Output]:
+        """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
+        are held back."""
+        return self._between(lambda: self._outputs(since, self.position))
+
+    @property
+    def message(self) -> IncomingMessageEnvelope | None:
+        """The message at which it stands: the one before which it stopped or at which its task failed, else
+        the one processed last at the position; None at the start, and where it is not known."""
+        held = self.container.held or self.container.status.progress.unfinished
+        return held if held is not None and self.live else self.last_message
+
+    @property
+    def last_message(self) -> IncomingMessageEnvelope | None:
+        """The message processed last at the position; None at the start, and where it is not known."""
+        if self._past is None:
+            held = self.container.held
+            choices = [each for each in tuple(self.container.choices)[-2:] if each is not held]
+            if choices:
+                return choices[-1]
+        return self._between(self._message)
+
+    @property
+    def batch(self) -> int:
+        """The number of messages that the task got at once, with the one processed last at the position; 1
+        without a history."""
+        position, history = self.position, self.history
+        if history is None or not history.has_begun:
+            return 1
+        begin, end = self._between(lambda: history.edges(position))
+        return end - begin
+
+    def message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        """The message that was recorded at a position, as it was read; None where it is not known any
+        more."""
+        return self._between(lambda: self._message_at(position))
+
+    def message_of(self, error: TaskError) -> IncomingMessageEnvelope | None:
+        """The message at which a task failed; None where it was none, or is not known any more."""
+        history, ssp, offset = self.history, error.ssp, error.offset
+        if ssp is None or offset is None:
+            return None
+        message = self.message if self.live else None
+        if message is None or (message.ssp, message.offset) != (ssp, offset):
+            if history is None or not history.has_begun:
+                return None
+            at = self._between(lambda: history.position_of(ssp, offset))
+            message = None if at is None else self.message_at(at)
+        return message
+
+    def changes(self, store: str, key: Any) -> list[Change]:
+        """The changes of one key of a store up to the position, the oldest first. Raises StoreError."""
+        return self._between(lambda: self._changes(store, key))
+
+    def changes_at(self, position: int) -> list[Change]:
+        """The changes of state at a position."""
+        return self._between(
+            lambda: [self._change(each) for each in self._writes(position - 1) if each[0] == position]
+        )
+
+    def effects(self, since: int = 0) -> list[Effects]:
+        """The effects of each message after ``since`` and up to the position, within the reach of the
+        history; messages without any are left out. Raises ContainerStateError without a history."""
+        return self._between(lambda: self._effects(since, self.position))
+
+    @property
+    def last(self) -> Effects:
+        """The effects of the message processed last at the position. Raises ContainerStateError without a
+        history."""
+        position = self.position
+        found = self.effects(position - 1) if position else []
+        return found[-1] if found else Effects(position)
+
+    def cause(self, output: Output) -> Cause:
+        """The message that an output was made from, and the changes of state at it."""
+        return self._between(lambda: self._cause(output.position))
+
+    def diff(self, before: int, after: int) -> PositionDiff:
+        """The difference of two positions. Raises ContainerStateError."""
+        history = self._living_history()
+
+        def compare() -> PositionDiff:
+            past = self._past or Past(history)
+            one, other = past.at(before), past.at(after)
+            first, last = one.position, other.position
+            return PositionDiff(
+                first,
+                last,
+                _differences(
+                    {each.name: self._entries(each) for each in one.tasks},
+                    {each.name: self._entries(each) for each in other.tasks},
+                ),
+                _pairs(
+                    {each.name: memory_of(each) for each in one.tasks},
+                    {each.name: memory_of(each) for each in other.tasks},
+                ),
+                _pairs(one.offsets(), other.offsets()),
+                tuple(self._recorded_outputs(min(first, last), max(first, last))),
+            )
+
+        return self._drive(compare)
+
+    def _history(self) -> History:
+        """The history, to look at. Raises ContainerStateError where there is none."""
+        if self.history is None:
+            raise ContainerStateError(f"{self.name} has no history: {self._no_history}")
+        return self.history
+
+    def _living_history(self) -> History:
+        """The history, to move in, also of a container that is closed. Raises ContainerStateError where it
+        has not begun, or its stores cannot be looked at any more."""
+        history = self._history()
+        state = self.container.state
+        if history.has_begun and (state == "running" or history.is_kept):
+            return history
+        hint = (
+            f"{words('start')} first"
+            if state == "new"
+            else "it failed before it had one"
+            if not history.has_begun
+            else "its stores are closed, and are too large to be kept in memory"
+        )
+        raise ContainerStateError(f"{self.name} is {state}, and cannot move in its history: {hint}")
+
+    def _require_running(self) -> None:
+        """Raise ContainerStateError where it is not started, or has stopped or failed."""
+        container = self.container
+        if container.state != "running":
+            first = f"{words('start')} first"
+            hint = first if container.state == "new" else f"{words('begin again')} from the last checkpoint"
+            why = f" ({container.reason})" if container.reason else ""
+            raise ContainerStateError(f"{self.name}: the container is {container.state}; {hint}{why}")
+
+    def _instance_for(self, envelope: IncomingMessageEnvelope | None) -> ShownTask | None:
+        """The first task, as it is at the position, that reads the partition of a message."""
+        return None if envelope is None else instance_for(self._tasks_here(), envelope)
+
+    def _tasks_here(self) -> Sequence[ShownTask]:
+        """The tasks as they are at the position."""
+        return self.container.tasks if self._past is None else self._past.tasks
+
+    def _look(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
+        """Look at the tasks, with their stores, at the position."""
+
+        def look() -> _T:
+            self._require_shown()
+            if self._past is None and self.container.state != "running":
+                return what(self._closed_tasks())
+            return what(self._tasks_here())
+
+        return self._between(look)
+
+    def _require_shown(self) -> None:
+        """Raise ContainerStateError where there is no position to look at."""
+        if self._past is None and (not self.container.has_begun or self.history is None):
+            self._require_running()
+
+    def _closed_tasks(self) -> Sequence[ShownTask]:
+        """Tasks with the last state of stores that are closed."""
+        history = self._living_history()
+        # Where it is stopped after a failure, the stores are other copies.
+        if self._closed is None or self._closed_resumable != self.can_resume:
+            memory = {each.name: each for each in self.container.tasks}
+            self._closed = RecordedTasks(history, memory.__getitem__)
+            self._closed_resumable = self.can_resume
+        return self._closed.at(history.latest)
+
+    def _message(self) -> IncomingMessageEnvelope | None:
+        past = self._past
+        found = None if past is None else past.message
+        return found or self._message_at(self.position)
+
+    def _definitions(self) -> Mapping[str, StoreDefinition]:
+        return self.container.runtime.task_stores.definitions
+
+    def _entries(self, task: ShownTask) -> dict[str, dict[Any, Any]]:
+        definitions = self._definitions()
+        return {
+            name: {
+                readable(definitions[name].key_serde, key): readable(definitions[name].value_serde, value)
+                for key, value in store.engine.range(None, None)
+            }
+            for name, store in sorted(task.stores.items())
+        }
+
+    def _partitions(self, stream: SystemStream) -> int | None:
+        try:
+            return len(self.container.status.systems.metadata([stream])[stream])
+        except StreambenchError:
+            return None
+
+    def _outputs(self, since: int, to: int) -> list[Output]:
+        past = self._past
+        if past is None or not past.branch:
+            return self._recorded_outputs(since, to)
+        begin = past.branch[0].position
+        branch = ((at, sent) for at, sent in past.replica.outputs if at > max(begin, since))
+        return self._recorded_outputs(since, begin) + self._made_of(branch, held=True)
+
+    def _made_of(self, sent: Iterable[tuple[int, Sent]], *, held: bool) -> list[Output]:
+        """Outputs of notes of what was sent, each with its position."""
+        made = self._maker()
+        return [output for at, each in sent for output in made.of(at, each, held=held)]
+
+    def _recorded_outputs(self, since: int, to: int) -> list[Output]:
+        history, made = self._history(), self._maker()
+        pending = set(map(id, history.pending))
+        return [
+            output
+            for at, sent in history.outputs(since, to)
+            for output in made.of(at, sent, held=self._holds_all or id(sent) in pending)
+        ]
+
+    def _maker(self) -> Outputs:
+        return Outputs(StreamSerdes(self.container.config), self._partitions)
+
+    def _writes(self, since: int = 0, to: int | None = None) -> list[StoreWrite]:
+        """The writes after a position and up to another one, at most up to the one that is shown."""
+        past, history = self._past, self._history()
+        to = self.position if to is None else min(to, self.position)
+        if past is None or not past.branch:
+            return list(history.writes(since, to))
+        begin = past.branch[0].position
+        return [
+            *history.writes(since, min(begin, to)),
+            *(each for each in past.replica.writes if max(begin, since) < each[0] <= to),
+        ]
+
+    def _changes(self, store: str, key: Any) -> list[Change]:
+        definitions = self._definitions()
+        history = self._history()
+        if store not in definitions:
+            known = ", ".join(sorted(definitions)) or "none at all"
+            raise StreambenchError(f"there is no store '{store}' (there are: {known})")
+        encoded = self.container.tasks[0].stores[store].encoded_key(key)
+        numbers = {number for number, (_, name) in enumerate(history.trace.stores) if name == store}
+        return [
+            self._change(write) for write in self._writes() if write[2] == encoded and write[1] in numbers
+        ]
+
+    def _change(self, write: StoreWrite) -> Change:
+        history = self._history()
+        position, number, key, former, value = write
+        task, store = history.trace.stores[number]
+        definition = self._definitions()[store]
+        skip = 8 if definition.ttl_ms is not None else 0
+        before, after = (
+            None if each is None else readable(definition.value_serde, each[skip:])
+            for each in (former, value)
+        )
+        place = history.place_of(position)
+        ssp, offset = (None, None) if place is None else place
+        return Change(position, ssp, offset, before, after, task, store, readable(definition.key_serde, key))
+
+    def _effects(self, since: int, to: int) -> list[Effects]:
+        events = self._history().events(since, to)
+        return list(self._effects_of(self._writes(since, to), self._outputs(since, to), events).values())
+
+    def _effects_of(
+        self, writes: Iterable[StoreWrite], outputs: Iterable[Output], events: Iterable[TraceEvent] = ()
+    ) -> dict[int, Effects]:
+        """The effects at each position, in their order."""
+        changes: dict[int, list[Change]] = {}
+        sent: dict[int, list[Output]] = {}
+        called: dict[int, dict[str, list[str]]] = {}
+        for write in writes:
+            changes.setdefault(write[0], []).append(self._change(write))
+        for output in outputs:
+            sent.setdefault(output.position, []).append(output)
+        for event in events:
+            of_kind = called.setdefault(event.position, {})
+            of_kind.setdefault(event.kind, []).extend(event.tasks)
+        return {
+            at: Effects(
+                at,
+                net(changes.get(at, [])),
+                tuple(sent.get(at, [])),
+                windows=tuple(called.get(at, {}).get("window", [])),
+                ends=tuple(called.get(at, {}).get("end_of_stream", [])),
+                committed=tuple(called.get(at, {}).get("commit", [])),
+            )
+            for at in sorted(changes.keys() | sent.keys() | called.keys())
+        }
+
+    def _cause(self, position: int) -> Cause:
+        message = self._message_at(position)
+        changes = tuple(self.changes_at(position))
+        if message is None:
+            return Cause(position, None, None, None, None, changes)
+        return Cause(position, message.ssp, message.offset, message.key, message.message, changes)
+
+    def _message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        if self.history is None or not self.history.has_begun:
+            return None
+        return self.history.message_at(position)
+
+
+def instance_for(tasks: Sequence[ShownTask], envelope: IncomingMessageEnvelope) -> ShownTask | None:
+    """The first task that reads the partition of a message."""
+    return next(
+        (task for task in tasks if any(each.ssp == envelope.ssp for each in task.subscriptions)), None
+    )
+
+
+def _differences(before: Stores, after: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:
+    found: dict[str, dict[str, dict[Any, tuple[Any, Any]]]] = {}
+    for task in after:
+        changed = _pairs(before.get(task, {}), after[task])
+        if changed:
+            found[task] = changed
+    return found
+
+
+def _pairs(
+    before: Mapping[str, Mapping[Any, Any]], after: Mapping[str, Mapping[Any, Any]]
+) -> dict[str, dict[Any, tuple[Any, Any]]]:
+    """Per name and key the values that differ; None for no value."""
+    found: dict[str, dict[Any, tuple[Any, Any]]] = {}
+    for name in after:
+        one, other = before.get(name, {}), after[name]
+        changed = {
+            key: (one.get(key), other.get(key))
+            for key in [*one, *(key for key in other if key not in one)]
+            if one.get(key) != other.get(key)
+        }
+        if changed:
+            found[name] = changed
+    return found

@@ -1,0 +1,363 @@
+"""The recorder of a session: writes what its history reads to a file, block by block."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec import Struct
+
+from streambench.chunk import ArrowChunk, Chunk, Messages
+from streambench.container.container import Container
+from streambench.container.trace import TraceEvent
+from streambench.debug.history.attributes import TaskMemory
+from streambench.debug.history.block import Block
+from streambench.debug.history.history import History
+from streambench.errors import described
+from streambench.metrics.registry import Counter as MetricCounter
+from streambench.metrics.registry import Gauge, Timer
+from streambench.model import SystemStream
+from streambench.recording.file import (
+    BLOCK_BYTES,
+    BLOCK_MESSAGES,
+    BLOCK_S,
+    RecordingWriter,
+    Row,
+    columns_of,
+)
+from streambench.recording.header import TaskStart, code_of, new_header, remember_code, written
+from streambench.recording.recording import EVENTS, batch_row, code_row, plain_row, value_columns
+from streambench.recording.stream_rows import failure_row, stream_rows
+from streambench.recording.values import packed
+from streambench.store.engine import StoreEngine
+from streambench.store.overlay import OverlayEngine
+from streambench.store.traced import traced_engine
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MB = 1024
+_MB = 1 << 20
+_ROWS = 20_000
+
+_Message = tuple[str, Any, Any, int | None, Mapping[str, bytes] | None]
+
+
+class Recorded(Struct, frozen=True):
+    """A recording that has ended: its file, with so many messages and bytes."""
+
+    path: Path
+    messages: int
+    size: int
+
+
+class Recorder:
+    """Records a container from its present position on. To be used on the thread that drives it, or while
+    none does.
+
+    What cannot be written, or a file that reaches its size, ends the recording with a warning, and not the
+    job. ``is_open``: it still records. ``problem``: why it could not write."""
+
+    def __init__(
+        self, history: History, path: Path, limit_mb: int = DEFAULT_MB, *, since: Block | None = None
+    ) -> None:
+        """``since``: a block of the history, to begin with. Raises OSError where the file cannot be
+        created."""
+        self.path = path
+        self.is_open = True
+        self.problem: Exception | None = None
+        self._history = history
+        self._limit_mb = limit_mb
+        self._start = history.latest if since is None else since.start
+        self._numbers = list(history.numbers if since is None else since.numbers)
+        self._flush_by = time.monotonic() + BLOCK_S
+        self._order: list[int] = []
+        self._rows: list[Row] = []
+        self._streams: set[SystemStream] = set()
+        container = history.container
+        factory = container.factory if since is None else since.factory
+        header = new_header(
+            "recording" if since is None else "capture", container.config, container.name, container.number,
+            factory, task_starts(container, since), has_batches=True,
+            now_ms=container.status.clock.now_ms() if since is None else since.now_ms,
+        )  # fmt: skip
+        self._header, self._codes = header, 0
+        self._writer = RecordingWriter(path, written(header))
+        self._names = [str(ssp) for ssp in history.inputs.ssps]
+        self._try(lambda: self._write_state(since))
+
+    def note(
+        self,
+        order: Sequence[int],
+        events: Sequence[TraceEvent],
+        ticks: Sequence[tuple[int, int, int]],
+        batches: Iterable[tuple[int, int]],
+    ) -> None:
+        self._order.extend(order)
+        self._rows += [batch_row(end - self._start, count) for end, count in batches]
+        left = deque(ticks)
+        for number, each in enumerate(events):
+            self._note_ticks(left, number)
+            if each.kind in EVENTS:
+                at = each.position - self._start
+                self._rows.append(plain_row(each.kind, at, list(each.tasks), timestamp=each.now_ms))
+        self._note_ticks(left, len(events))
+
+    def _note_ticks(self, ticks: deque[tuple[int, int, int]], number: int) -> None:
+        """Note the readings of the clock before an event."""
+        while ticks and ticks[0][2] <= number:
+            at, now, _ = ticks.popleft()
+            self._rows.append(Row("clock", max(0, at - self._start), timestamp=now))
+
+    def note_swap(self, position: int, factory: Any, *, init: bool, is_undone: bool = False) -> None:
+        """Note the code that was exchanged at a position. ``is_undone``: with the former attributes."""
+        at = position - self._start
+        self._codes += 1
+        remember_code(self._header, self._codes, factory)
+        self._rows.append(code_row(at, code_of(factory), init=init))
+        if is_undone:
+            text = f"a swap was undone after {at:,} of the messages: a replay keeps what its init() made"
+            self._rows.append(plain_row("note", at, text))
+
+    def is_due(self, position: int) -> bool:
+        """True where so much is not written yet, or for so long, that a flush is due. A process that is
+        killed loses no more than that, and what its last iterations have processed."""
+        if not self.is_open:
+            return False
+        waiting = position - self._start - self._done
+        return waiting >= BLOCK_MESSAGES or time.monotonic() >= self._flush_by
+
+    def flush(self) -> None:
+        """Write what was noted since the last call."""
+        self._flush_by = time.monotonic() + BLOCK_S
+        if self.is_open and (self._order or self._rows):
+            self._try(self._flush)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the recording. ``error``: what the container failed with."""
+        if self.is_open:
+            self._try(lambda: self._end(error))
+            self.is_open = False
+
+    def _try(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except Exception as error:
+            # Whatever it is: a recording must not end the job that it records.
+            self.is_open, self.problem = False, error
+            reason = (error.strerror or error) if isinstance(error, OSError) else described(error)
+            ends = f"ends after {self._done} messages: {reason}"
+            self._writer.cut([plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)])
+            log.warning(
+                "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
+            )
+
+    @property
+    def recorded(self) -> Recorded:
+        """The recording so far."""
+        return Recorded(self.path, self._done, self._writer.size)
+
+    @property
+    def _done(self) -> int:
+        """The number of messages in the file."""
+        return self._writer.messages
+
+    def _write_state(self, since: Block | None) -> None:
+        """Write the present stores and attributes, or those at the begin of a block."""
+        history = self._history
+        rows: list[Row] = []
+        values: dict[tuple[str, str], dict[bytes, bytes | None]] = {}
+        if since is not None:
+            values = dict(zip(history.trace.stores, history.values_before(since), strict=True))
+        for task in history.container.tasks:
+            rows += attribute_rows(TaskMemory(task) if since is None else since.memory[task.name], task.name)
+            for name, store in sorted(task.stores.items()):
+                entries = OverlayEngine(traced_engine(store.engine).engine, values.get((task.name, name), {}))
+                rows = self._write_entries(task.name, name, entries, rows)
+        self._writer.write(rows)
+
+    def _write_entries(self, task: str, store: str, entries: StoreEngine, rows: list[Row]) -> list[Row]:
+        """Write the entries of a store behind these rows; the rows that are not written yet."""
+        limit = min(BLOCK_BYTES, self._limit_mb * _MB)
+        size = sum(len(each.message or b"") for each in rows)
+        for key, value in entries.range(None, None):
+            rows.append(Row("store", 0, task, store, key=key, message=value))
+            size += len(key) + len(value)
+            if len(rows) < _ROWS and size < limit:
+                continue
+            self._writer.write(rows)
+            rows, size = [], 0
+            if self._writer.size > self._limit_mb * _MB:
+                note = f"the store {store} of {task} is too large: a replay begins with a part of it"
+                return [plain_row("note", 0, note)]
+        return rows
+
+    def _flush(self) -> None:
+        order, rows = self._order, [*self._new_streams(), *self._rows]
+        self._order, self._rows = [], []
+        for start in range(0, len(order), _ROWS):
+            part = order[start : start + _ROWS]
+            # In the block of the last ones: a file that is cut has no messages without their windows.
+            last = start + _ROWS >= len(order)
+            self._write_messages(part, self._following(Counter(part)), rows if last else [])
+        if not order:
+            self._writer.write(rows)
+        self._check_size()
+
+    def _new_streams(self) -> list[Row]:
+        """The numbers of partitions of streams that the tasks have sent to since the last call."""
+        container = self._history.container
+        new = [each for each in container.runtime.outbox.streams if each not in self._streams]
+        self._streams.update(new)
+        return stream_rows(container.status.systems, new)
+
+    def _check_size(self) -> None:
+        """End a recording that has reached its size."""
+        if self.is_open and self._writer.size > self._limit_mb * _MB:
+            note = f"the recording ended at its size, {self._limit_mb} MB: record(path, mb=...) allows more"
+            self._rows.append(plain_row("note", self._done, note))
+            log.warning("%s: %s", self._history.container.name, note)
+            self._end(None)
+            self.is_open = False
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._order:
+            self._flush()
+        if error is not None:
+            self._write_failing()
+            self._rows.append(failure_row(error, self._history.container.processed - self._start))
+        self._writer.write([*self._rows, Row("end", self._done)])
+        self._writer.close()
+
+    def _write_failing(self) -> None:
+        """Write the message at which the container failed, or its batch."""
+        progress = self._history.container.status.progress
+        failing, count = progress.unfinished, progress.unfinished_count
+        if failing is None:
+            return
+        place = self._history.inputs.places[failing.ssp]
+        found = list(self._following({place: count}).get(place, ()))
+        if found and found[0][0] == failing.offset:
+            self._write_messages([place] * len(found), {place: iter(found)})
+            if len(found) > 1:
+                self._rows.append(batch_row(self._done, len(found)))
+
+    def _following(self, counts: Mapping[int, int]) -> dict[int, Iterator[_Message]]:
+        """The next messages of partitions, so many of each."""
+        inputs = self._history.inputs
+        chunks = inputs.since(self._numbers)
+        return {
+            place: islice(_messages(chunks[inputs.ssps[place]]), count) for place, count in counts.items()
+        }
+
+    def _write_messages(
+        self, order: Sequence[int], found: Mapping[int, Iterator[_Message]], more: Sequence[Row] = ()
+    ) -> None:
+        """Write messages, and these rows in the same block."""
+        rows = [next(found[place]) for place in order]
+        for place, count in Counter(order).items():
+            self._numbers[place] += count
+        offsets, keys, messages, timestamps, headers = map(list, zip(*rows, strict=True))
+        key_data, key_as = value_columns(keys)
+        data, data_as = value_columns(messages)
+        columns: dict[str, list[Any]] = {
+            "kind": ["message"] * len(order),
+            "position": list(range(self._done + 1, self._done + len(order) + 1)),
+            "source": [self._names[place] for place in order],
+            "offset": offsets, "key": key_data, "message": data, "timestamp": timestamps,
+            "headers": headers, "key_as": key_as, "message_as": data_as,
+        }  # fmt: skip
+        if more:
+            nothing = [None] * len(order)
+            columns = {
+                name: [*columns.get(name, nothing), *values] for name, values in columns_of(more).items()
+            }
+        self._writer.write_columns(columns)
+
+
+def write_capture(history: History, error: BaseException, path: Path, limit: int) -> None:
+    """Write a capture of a container that failed, from as long ago as fits into ``limit`` bytes. Raises
+    what it could not be written for."""
+    history.read()
+    size, first = history.inputs.size, history.oldest
+    length = max(1, history.latest - first)
+    block = next(
+        (each for each in history.blocks if (history.latest - each.start) / length * size <= limit),
+        history.blocks[-1],
+    )
+    recorder = Recorder(history, path, limit // _MB, since=block)
+    factory = block.factory
+    for each in history.since(block):
+        # The first block begins with the attributes that its swap has made.
+        if each is not block and (each.factory is not factory or each.init or each.is_undone):
+            recorder.note_swap(each.start, each.factory, init=each.init, is_undone=each.is_undone)
+            factory = each.factory
+        ticks = [(at, now, _events_before(each, at, callbacks)) for at, now, callbacks in each.ticks]
+        recorder.note(each.order, each.events, ticks, each.batches)
+    recorder.close(error)
+    if recorder.problem is not None:
+        raise recorder.problem
+
+
+def _events_before(block: Block, position: int, callbacks: int) -> int:
+    """The number of events of a block before a reading of the clock at a position, after so many callbacks
+    without a message."""
+    before = sum(each.position < position for each in block.events)
+    count = callbacks - block.first_callback
+    if count <= 0:
+        return before
+    places = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
+    return max(before, places[count - 1]) if count <= len(places) else before
+
+
+def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:
+    """The tasks of a container where they stand now, or stood at the begin of a block."""
+    found = []
+    for task in container.tasks:
+        offsets = [each.offset for each in task.subscriptions]
+        if since is not None:
+            offsets = [offset for offset, _ in since.offsets[task.name]]
+        at = list(zip(task.subscriptions, offsets, strict=True))
+        found.append(
+            TaskStart(
+                name=task.name,
+                number=task.model.number,
+                partitions=[str(ssp) for ssp in task.model.partitions],
+                offsets={str(each.ssp): offset for each, offset in at if offset is not None},
+                starts={str(each.ssp): each.start for each, offset in at if offset is None},
+            )
+        )
+    return found
+
+
+def attribute_rows(memory: TaskMemory, task: str) -> list[Row]:
+    """The attributes of a task's object in one row, and notes of those that cannot be kept. Metrics and other
+    handles of the container, which ``init`` makes, are left out."""
+    handles = set(map(id, memory.handles))
+    values = {**memory.attributes, **{f"context.user{name}": value for name, value in memory.user.items()}}
+    kept, rows = {}, []
+    for name, value in values.items():
+        if id(value) in handles or isinstance(value, MetricCounter | Gauge | Timer):
+            continue
+        try:
+            packed(value)
+        except Exception as error:
+            note = f"{task}: the attribute {name} is not recorded ({error}); a replay has what init() makes"
+            rows.append(plain_row("note", 0, note))
+        else:
+            kept[name] = value
+    return [plain_row("attributes", 0, kept, task=task), *rows]
+
+
+def _messages(chunks: Iterator[Messages]) -> Iterator[_Message]:
+    for each in chunks:
+        chunk = each.lists() if isinstance(each, ArrowChunk) else cast("Chunk", each)
+        nothing = [None] * len(chunk)
+        yield from zip(
+            chunk.offsets, chunk.keys, chunk.messages, chunk.timestamps or nothing, chunk.headers or nothing,
+            strict=True,
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Crash simulation: a restart from the last commit, compared with what was done."""

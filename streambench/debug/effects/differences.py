@@ -1,0 +1,120 @@
+"""Differences of what two versions of a task do with the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from streambench.debug.effects.effects import Effects
+from streambench.debug.effects.events import Change, Output, changed_text
+from streambench.model import SystemStreamPartition
+
+_Step = TypeVar("_Step")
+
+
+class Place(NamedTuple):
+    """The place of a message: its position, and its offset where that is known."""
+
+    position: int
+    ssp: SystemStreamPartition | None = None
+    offset: str | None = None
+
+
+class Difference(Struct, frozen=True):
+    """The first difference between two versions of a task at one message.
+
+    ``what``: ``state``, ``output``, ``error`` or ``order``. ``name``: ``store[key]``, or the stream.
+    ``before``, ``after``: the values that the first and the second version wrote (None: no value), their
+    outputs (None: no output), their errors, or the messages that they chose."""
+
+    position: int
+    ssp: SystemStreamPartition | None
+    offset: str | None
+    what: str
+    name: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.what == "error" and self.before is None:
+            return f"{self.position:,}: {self.after}"
+        name = {"output": f"-> {self.name} ", "state": f"{self.name} "}.get(self.what, "")
+        return f"{self.position:,}: {name}{changed_text(self.before, self.after)}"
+
+
+def differences(
+    one: Mapping[_Step, Effects],
+    other: Mapping[_Step, Effects],
+    order: Sequence[_Step],
+    place_of: Callable[[_Step], Place],
+) -> Iterator[Difference]:
+    """The first difference at each step that is not alike, in this order of the steps.
+
+    Where values differ already, and both change them alike (the same fields by the same amounts), that is no
+    difference of its own."""
+    nothing = Effects(0)
+    for step in order:
+        before, after = one.get(step, nothing), other.get(step, nothing)
+        found = _of_state(before.changes, after.changes) or _of_outputs(before.outputs, after.outputs)
+        if found is not None:
+            yield Difference(*place_of(step), *found)
+
+
+_Found = tuple[str, str, Any, Any]
+
+
+def _of_state(one: Sequence[Change], other: Sequence[Change]) -> _Found | None:
+    """The first key that the two leave with other values."""
+    before, after = _by_key(one), _by_key(other)
+    for key in [*before, *(each for each in after if each not in before)]:
+        was, now = before.get(key), after.get(key)
+        # A key that only one has changed is with the other as it was before.
+        left = was.after if was is not None else now.before if now is not None else None
+        right = now.after if now is not None else was.before if was is not None else None
+        if left != right and not (was is not None and now is not None and _is_carried(was, now)):
+            change = was or now
+            assert change is not None
+            return "state", f"{change.store}[{change.key}]", left, right
+    return None
+
+
+def _is_carried(was: Change, now: Change) -> bool:
+    """True where two changes of values that differed before are alike."""
+    if was.before == now.before:
+        return False
+    values = was.before, was.after, now.before, now.after
+    if not all(isinstance(each, dict) for each in values):
+        return _is_same_step(*values)
+    names = {name for each in values for name in each}
+    return all(_is_same_step(*(each.get(name) for each in values)) for name in names)
+
+
+def _is_same_step(was_before: Any, was_after: Any, now_before: Any, now_after: Any) -> bool:
+    """True where two values change by the same amount, or to the same value, or not at all."""
+    if was_before == was_after or now_before == now_after:
+        return bool(was_before == was_after and now_before == now_after)
+    values = was_before, was_after, now_before, now_after
+    if all(isinstance(each, int | float) for each in values):
+        return bool(was_after - was_before == now_after - now_before)
+    return bool(was_after == now_after)
+
+
+def _by_key(changes: Sequence[Change]) -> dict[tuple[str, str, str], Change]:
+    return {(each.task, each.store, repr(each.key)): each for each in changes}
+
+
+def _of_outputs(one: Sequence[Output], other: Sequence[Output]) -> _Found | None:
+    """The first output that the two do not both send."""
+    for number in range(max(len(one), len(other))):
+        was = one[number] if number < len(one) else None
+        now = other[number] if number < len(other) else None
+        if was is None or now is None or _identity(was) != _identity(now):
+            stream = now.stream if now is not None else was.stream if was is not None else ""
+            return "output", stream, was and was.message, now and now.message
+    return None
+
+
+def _identity(output: Output) -> tuple[Any, ...]:
+    return output.stream, output.key, output.message

@@ -1,0 +1,86 @@
+"""The effects of messages as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streambench.debug.effects.effects import Effects
+from streambench.debug.effects.events import Change, Output, changed_text
+
+Shown = Callable[[Any], str]
+"""Shows a value in a line."""
+
+_MOST_CHANGES = 8
+_MOST_OUTPUTS = 5
+_INDENT = " " * 8
+
+
+def effect_lines(effects: Effects, shown: Shown) -> list[str]:
+    """The changes, outputs, windows and commits of a message, each in a line. Changes of more than one task
+    name their task."""
+    changes, outputs = effects.changes, effects.outputs
+    several = len({each.task for each in changes}) > 1
+    lines = [change_line(each, shown, with_task=several) for each in changes[:_MOST_CHANGES]]
+    lines += _more(len(changes) - _MOST_CHANGES, "changes of state")
+    lines += [output_line(each, shown) for each in outputs[:_MOST_OUTPUTS]]
+    lines += _more(len(outputs) - _MOST_OUTPUTS, "outputs")
+    if effects.windows:
+        lines.append(f"window() of {_listed(effects.windows)}")
+    if effects.ends:
+        lines.append(f"end_of_stream() of {_listed(effects.ends)}")
+    if effects.committed:
+        lines.append(f"committed: {_listed(effects.committed)}")
+    return [f"{_INDENT}{line}" for line in lines]
+
+
+def change_line(change: Change, shown: Shown, *, with_task: bool = False) -> str:
+    """A change as ``airports[ORD]  n 688 -> 689``."""
+    place = f"{f'{change.task} ' if with_task else ''}{change.store}[{shown(change.key)}]"
+    return f"{place}  {changed_text(change.before, change.after, shown)}"
+
+
+def output_line(output: Output, shown: Shown) -> str:
+    """An output as ``-> log.late  {...}``."""
+    held = "  held until the commit" if output.held else ""
+    return f"-> {output.stream}  {shown(output.message)}{held}"
+
+
+def summary_lines(effects: Sequence[Effects], shown: Shown) -> list[str]:
+    """The effects of several messages together: keys changed per store, outputs per stream, commits."""
+    keys: dict[str, dict[tuple[str, str], None]] = {}
+    streams: dict[str, list[Output]] = {}
+    for each in effects:
+        for change in each.changes:
+            keys.setdefault(change.store, {})[change.task, shown(change.key)] = None
+        for output in each.outputs:
+            streams.setdefault(output.stream, []).append(output)
+    lines = []
+    for store, changed in keys.items():
+        names = list(dict.fromkeys(key for _, key in changed))
+        named = ", ".join(names[:_MOST_OUTPUTS]) + (", ..." if len(names) > _MOST_OUTPUTS else "")
+        lines.append(f"{store}: {_counted(len(changed), 'key')} changed: {named}")
+    for stream, outputs in streams.items():
+        held = sum(output.held for output in outputs)
+        note = "" if not held else ", held until the commit" if held == len(outputs) else f", {held:,} held"
+        lines.append(f"-> {stream}: {_counted(len(outputs), 'message')}{note}")
+    windows = sum(len(each.windows) for each in effects)
+    commits = sum(bool(each.committed) for each in effects)
+    counts = ((windows, "call of window()"), (commits, "commit"))
+    rest = [_counted(count, what) for count, what in counts if count]
+    return [f"{_INDENT}{line}" for line in [*lines, *([", ".join(rest)] if rest else [])]]
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"... and {count:,} more {what}"] if count > 0 else []
+
+
+def _listed(tasks: Sequence[str]) -> str:
+    names = list(dict.fromkeys(tasks))
+    return ", ".join(names) if len(names) <= 3 else f"{len(names):,} tasks"
+
+
+def _counted(count: int, what: str) -> str:
+    first, _, rest = what.partition(" of ")
+    plural = f"{first}s of {rest}" if rest else f"{first}s"
+    return f"{count:,} {what if count == 1 else plural}"

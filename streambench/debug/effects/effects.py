@@ -1,0 +1,46 @@
+"""The effects of messages: changes of state, outputs, windows, commits."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from streambench.debug.effects.events import Change, Output
+
+
+class Effects(Struct, frozen=True):
+    """Everything that happened with the message at a position, up to the next one.
+
+    ``changes``: one per key; a key that has its former value again is left out. ``windows`` and ``ends``: the
+    tasks whose ``window()`` or ``end_of_stream()`` was called. ``committed``: the tasks that were
+    committed."""
+
+    position: int
+    changes: tuple[Change, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    windows: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    committed: tuple[str, ...] = ()
+
+
+def net(changes: list[Change]) -> tuple[Change, ...]:
+    """One change for each key, in the order of the first."""
+    first: dict[tuple[str, str, str], Change] = {}
+    last: dict[tuple[str, str, str], Change] = {}
+    for each in changes:
+        place = each.task, each.store, repr(each.key)
+        first.setdefault(place, each)
+        last[place] = each
+    return tuple(
+        Change(
+            each.position,
+            each.ssp,
+            each.offset,
+            each.before,
+            last[place].after,
+            each.task,
+            each.store,
+            each.key,
+        )
+        for place, each in first.items()
+        if each.before != last[place].after
+    )

@@ -1,0 +1,136 @@
+"""The records that a session shows of its history: outputs, changes of state, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.container.outputs.stream_writers import hashed_bytes
+from streambench.container.trace import Sent
+from streambench.debug.history.round_robin import is_turn
+from streambench.errors import StreambenchError
+from streambench.model import SystemStream, SystemStreamPartition
+from streambench.serde.api import Serde
+from streambench.serde.streams import StreamSerdes, readable
+from streambench.system.partitioner import partition_for
+
+
+class Output(Struct, frozen=True):
+    """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
+    as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
+    the container yet."""
+
+    position: int
+    stream: str
+    partition: int | None
+    key: Any
+    message: Any
+    held: bool
+    task: str = ""
+
+
+class Change(Struct, frozen=True):
+    """A change of one key of a store. ``position``: after this many messages, the last of which is
+    ``ssp@offset`` (None: there was none, or it is not known any more). ``before``, ``after``: the values,
+    None for no value."""
+
+    position: int
+    ssp: SystemStreamPartition | None
+    offset: str | None
+    before: Any
+    after: Any
+    task: str = ""
+    store: str = ""
+    key: Any = None
+
+
+class Cause(Struct, frozen=True):
+    """The cause of an output: the message that sent it, and the changes of state at that message."""
+
+    position: int
+    ssp: SystemStreamPartition | None
+    offset: str | None
+    key: Any
+    message: Any
+    changes: tuple[Change, ...]
+
+
+class PositionDiff(Struct, frozen=True):
+    """The difference of two positions. ``stores``: per task, store and key the two values (None for no
+    value). ``attributes``: per task and name the two values. ``offsets``: per task and partition the two
+    offsets. ``outputs``: those between the two."""
+
+    before: int
+    after: int
+    stores: Mapping[str, Mapping[str, Mapping[Any, tuple[Any, Any]]]]
+    attributes: Mapping[str, Mapping[str, tuple[Any, Any]]]
+    offsets: Mapping[str, Mapping[SystemStreamPartition, tuple[str | None, str | None]]]
+    outputs: tuple[Output, ...]
+
+
+class Outputs:
+    """Makes outputs of notes of what was sent. ``partitions(stream)``: the number of its partitions, None
+    where it is not known."""
+
+    def __init__(self, serdes: StreamSerdes, partitions: Callable[[SystemStream], int | None]) -> None:
+        self._serdes = serdes
+        self._partitions = partitions
+        self._known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
+
+    def of(self, position: int, sent: Sent, *, held: bool) -> list[Output]:
+        """The output, or those of a batch."""
+        key_serde, message_serde = self.serdes_of(sent.stream)
+        stream = str(sent.stream)
+        if isinstance(sent.message, OutgoingBatch):
+            keys: Any = [None] * len(sent.message) if sent.message.keys is None else sent.message.keys
+            messages: Any = sent.message.messages
+            return [
+                Output(position, stream, None, key, message, held, sent.task)
+                for key, message in zip(keys, messages, strict=False)
+            ]
+        return [
+            Output(
+                position,
+                stream,
+                self.partition_of(sent),
+                readable(key_serde, sent.key),
+                readable(message_serde, sent.message),
+                held,
+                sent.task,
+            )
+        ]
+
+    def serdes_of(self, stream: SystemStream) -> tuple[Serde | None, Serde | None]:
+        """The serdes of the keys and messages of a stream."""
+        if stream not in self._known:
+            self._known[stream] = self._serdes.for_stream(stream)
+        return self._known[stream]
+
+    def partition_of(self, sent: Sent) -> int | None:
+        """The partition of an output; None where the number of partitions is not known."""
+        if sent.partition is not None:
+            return sent.partition
+        count = self._partitions(sent.stream)
+        if not count:
+            return None
+        if is_turn(sent.partition_key):
+            return int(sent.partition_key) % count
+        hashed = sent.key if sent.partition_key is None else sent.partition_key
+        try:
+            return None if hashed is None else partition_for(hashed_bytes(hashed), count)
+        except StreambenchError:
+            return None
+
+
+def changed_text(before: Any, after: Any, shown: Callable[[Any], str] = str) -> str:
+    """Two values of a key as ``before -> after``: of two records, the fields that differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [*before, *(each for each in after if each not in before)]
+        changed = [name for name in names if before.get(name) != after.get(name)]
+        return ", ".join(
+            f"{name} {shown(before.get(name, '-'))} -> {shown(after.get(name, '-'))}" for name in changed
+        )
+    return f"{'-' if before is None else shown(before)} -> {'-' if after is None else shown(after)}"

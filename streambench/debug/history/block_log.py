@@ -1,0 +1,330 @@
+"""The log of a container's blocks: it takes in what the trace holds, and drops the oldest part.
+
+A block begins with a copy of what tasks keep in memory, and holds the order of its messages, what they
+overwrote in stores, and what they sent.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol
+
+from streambench.container.container import Container
+from streambench.container.trace import Sent, Trace, TraceEvent
+from streambench.debug.history.block import Block
+from streambench.debug.history.recorded_inputs import RecordedInputs
+from streambench.debug.history.round_robin import with_turn
+from streambench.debug.history.writes import Values
+from streambench.debug.wording import words
+from streambench.errors import ContainerStateError
+
+if TYPE_CHECKING:
+    from streambench.model import SystemStream
+
+DEFAULT_MB = 256
+MB = 1 << 20
+_ssp = attrgetter("ssp")
+_SHORTEST_NS = 20_000_000
+_BLOCKS, _LEAST_BLOCK = 8, 64 << 10
+_COPY_SHARE = 20
+"""Copies of what tasks keep in memory take at most one part in so many of the time."""
+
+
+class Reader(Protocol):
+    """Gets what a history reads, to record it."""
+
+    def note(
+        self,
+        order: Sequence[int],
+        events: Sequence[TraceEvent],
+        ticks: Sequence[tuple[int, int, int]],
+        batches: Iterable[tuple[int, int]],
+    ) -> None:
+        """Note messages, by the places of their partitions, events, readings of the clock, each with the
+        number of these events before it, and batches, as ``Batches`` has them."""
+
+    def flush(self) -> None:
+        """Read the noted messages, some of which may be dropped after this."""
+
+    def is_due(self, position: int) -> bool:
+        """True where a flush is due, at this position."""
+
+
+class BlockLog:
+    """The blocks of a container from its start on, up to the newest message.
+
+    ``limit_mb``: the most memory; the oldest part is dropped where it needs more. ``latest``: the newest
+    position, ``oldest`` the first that can be shown. To be made before the container starts, and to be used
+    on the thread that drives it, or while none does.
+    """
+
+    def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
+        self.container = container
+        self.limit = limit_mb * MB
+        self.blocks: deque[Block] = deque()
+        self.trace = Trace()
+        self.is_dropped = False
+        self.reader: Reader | None = None
+        self._inputs: RecordedInputs | None = None
+        self._numbers: list[int] = []
+        self._keyless: dict[SystemStream, int] = {}
+        self._last_commit = 0
+        self._sent = self._written = 0
+        self._pending: list[Sent] = []
+        self._next_ns = 0
+        self._is_due = False
+        self._earlier: list[Sent] = []
+        self._known: tuple[int, Values] | None = None
+        """The values after so many of the blocks, which were asked for last."""
+        self._unfinished: dict[int, dict[bytes, bytes | None]] = {}
+        container.trace(self.trace)
+
+    def begin(self) -> None:
+        """Begin at position 0: the container has started, and has the state that it begins with."""
+        self.trace.clear()
+        self._inputs = RecordedInputs(self.container.runtime.multiplexer.partitions)
+        self._numbers = [0] * len(self._inputs.ssps)
+        self._add_block()
+        self.trace.on_check = self._on_check
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the container has started."""
+        return bool(self.blocks)
+
+    @property
+    def latest(self) -> int:
+        """The newest position."""
+        self.read()
+        return self.trace.position
+
+    @property
+    def oldest(self) -> int:
+        """The first position that can be shown."""
+        return self.blocks[0].start
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes, in bytes, roughly."""
+        return self.inputs.size + sum(each.size for each in self.blocks)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Per input partition, the messages chosen so far."""
+        self.read()
+        return self._numbers
+
+    @property
+    def pending(self) -> Sequence[Sent]:
+        """The outputs that wait for the next commit, also those of positions that were dropped; none where
+        outputs leave at once."""
+        self.read()
+        return self._pending
+
+    @property
+    def last_commit(self) -> int:
+        """The position of the last commit of any task."""
+        self.read()
+        return self._last_commit
+
+    @property
+    def inputs(self) -> RecordedInputs:
+        """The recorded messages."""
+        if self._inputs is None:
+            raise ContainerStateError(f"there is no history yet: {words('start')} begins it")
+        return self._inputs
+
+    def read(self) -> None:
+        """Take what the trace holds into the last block."""
+        trace, inputs, block = self.trace, self.inputs, self.blocks[-1]
+        inputs.add(trace.chunks)
+        base, unfinished = trace.base, self._drop_unfinished()
+        batches = [each for each in trace.batches if each[0] <= trace.position]
+        order, where = self._read_choices(batches)
+        where.update(dict.fromkeys(unfinished, -1))
+        block.order.extend(order)
+        block.batches.extend(batches)
+        if trace.traced:
+            self._known = None
+            self._note_unfinished(where)
+        former = block.writes.size
+        block.writes.add(trace.traced, where, base)
+        size = 8 * len(order) + 16 * len(trace.batches) + block.writes.size - former
+        self._read_commits()
+        for sent in trace.sent:
+            position = sent.at if isinstance(sent.at, int) else where.get(id(sent.at), base)
+            if position < 0:
+                continue
+            sent.at = position
+            block.outputs.append(with_turn(sent, self._keyless))
+            size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
+        ticks = [
+            (at if isinstance(at, int) else where.get(id(at), base), now, number, callbacks)
+            for at, now, number, callbacks in trace.ticks
+        ]
+        block.ticks += [(at, now, callbacks) for at, now, _, callbacks in ticks]
+        block.events.extend(
+            event._replace(sent=self._sent + event.sent, written=self._written + event.written)
+            for event in trace.events
+        )
+        self._sent = block.first_output + len(block.outputs)
+        self._written = block.first_write + len(block.writes)
+        if self.reader is not None:
+            self.reader.note(order, trace.events, [each[:3] for each in ticks], batches)
+        block.size += size
+        trace.clear()
+
+    def _read_choices(self, batches: Sequence[tuple[int, int]]) -> tuple[array[int], dict[int, int]]:
+        """The partitions of the chosen messages by their places, and the positions of what was chosen by its
+        identity. A batch has one entry for all its messages."""
+        trace, places, numbers = self.trace, self.inputs.places, self._numbers
+        chosen, base = trace.chosen, trace.base
+        is_asked = bool(trace.traced or trace.sent or trace.ticks)
+        order, where, done = array("L"), dict[int, int](), 0
+        for end, count in (*batches, (trace.position, 0)):
+            first = end - count - base
+            singles = chosen[done:first]
+            single_places = list(map(places.__getitem__, map(_ssp, singles)))
+            order.extend(single_places)
+            for place, times in Counter(single_places).items():
+                numbers[place] += times
+            if is_asked:
+                where.update(zip(map(id, singles), range(base + done + 1, base + first + 1), strict=True))
+            if count:
+                place = places[chosen[first].ssp]
+                order.extend(array("L", [place]) * count)
+                numbers[place] += count
+                where[id(chosen[first])] = end
+            done = end - base
+        return order, where
+
+    def settle(self) -> None:
+        """Read the trace, and begin another block where it is time. Between two messages."""
+        self._is_due = False
+        self.read()
+        last = self.blocks[-1]
+        # Also where copies are slow: only whole blocks can be dropped.
+        is_large = last.size - last.copied > max(_LEAST_BLOCK, self.limit // _BLOCKS)
+        if last.order and (is_large or time.perf_counter_ns() >= self._next_ns):
+            self._add_block()
+        elif self.reader is not None and self.reader.is_due(self.trace.position):
+            self.reader.flush()
+
+    def cut(self, *, init: bool = False, is_undone: bool = False) -> None:
+        """Begin another block: from here on the code is another, or memory was changed from outside.
+        ``init``: that of the code was called; ``is_undone``: a swap with it was undone."""
+        self.read()
+        self._add_block()
+        self.blocks[-1].init, self.blocks[-1].is_undone = init, is_undone
+
+    def restart(self, outputs: list[Sent], pending: list[Sent]) -> None:
+        """Forget all positions but the newest: the container has got another state. ``outputs``: those that
+        led to it, which are shown on; ``pending``: those of them that wait for the commit."""
+        self.read()
+        self._earlier, self._pending = outputs, pending
+        self.blocks.clear()
+        self._add_block()
+        self.is_dropped = True
+        self.inputs.drop_before(self._numbers)
+
+    def since(self, first: Block) -> list[Block]:
+        """The blocks from this one on."""
+        blocks = list(self.blocks)
+        return blocks[blocks.index(first) :]
+
+    def _values_after(self, block: Block) -> Values:
+        """The values of stores at the end of a block, where they differ from the current ones.
+
+        Kept for the next call, often for a block close before."""
+        self.read()
+        blocks = list(self.blocks)
+        wanted, end = blocks.index(block) + 1, len(blocks)
+        known, self._known = self._known, None  # taken: an interrupt leaves none that is half undone
+        if known is not None and known[0] >= wanted:
+            end, found = known
+        else:
+            found = [dict(self._unfinished.get(number, {})) for number in range(len(self.trace.stores))]
+        for later in reversed(blocks[wanted:end]):
+            later.writes.undo(found)
+        self._known = wanted, found
+        return [dict(each) for each in found]
+
+    def take_back_unfinished(self) -> None:
+        """Take back what the message at which the container failed has written to stores."""
+        self.read()
+        unfinished, self._unfinished, self._known = self._unfinished, {}, None
+        tasks = {task.name: task for task in self.container.tasks}
+        self.trace.active = False
+        try:
+            for number, formers in unfinished.items():
+                task, store = self.trace.stores[number]
+                tasks[task].stores[store].overwrite(formers)
+        finally:
+            self.trace.active = True
+
+    def _read_commits(self) -> None:
+        """Take the commits of the trace, and the outputs that none of them has taken along."""
+        trace, committed = self.trace, 0
+        for event in trace.events:
+            if event.kind == "commit" and event.tasks:
+                self._last_commit = event.position
+                committed = event.sent
+                self._pending = []
+        if self.container.runtime.outbox.whole:
+            self._pending += trace.sent[committed:]
+
+    @property
+    def _has_failed(self) -> bool:
+        return self.container.state == "failed"
+
+    def _drop_unfinished(self) -> list[int]:
+        """Drop the message at which the container failed; its identity."""
+        chosen = self.trace.chosen
+        if not self._has_failed:
+            return []
+        done = max(0, self.container.processed - self.trace.base)
+        unfinished = [id(envelope) for envelope in chosen[done:]]
+        del chosen[done:]
+        return unfinished
+
+    def _note_unfinished(self, where: Mapping[int, int]) -> None:
+        """Note what the message at which the container failed has overwritten in stores."""
+        if not self._has_failed:
+            return
+        traced = self.trace.traced
+        fields = (traced[field::5] for field in range(4))
+        for at, store, key, former in zip(*fields, strict=True):
+            if where.get(id(at), 0) < 0:
+                self._unfinished.setdefault(store, {}).setdefault(key, former)
+
+    def _add_block(self) -> None:
+        if self.reader is not None:
+            self.reader.flush()
+        self._known = None
+        began = time.perf_counter_ns()
+        self.blocks.append(
+            Block(
+                self.trace.position, self.container, self._numbers, self._keyless, self._sent, self._written,
+                self.trace.callbacks,
+            )
+        )  # fmt: skip
+        ended = time.perf_counter_ns()
+        self._next_ns = ended + max(_SHORTEST_NS, (ended - began) * _COPY_SHARE)
+        while len(self.blocks) > 1 and self.size > self.limit:
+            self.blocks.popleft()
+            self.is_dropped = True
+            self.inputs.drop_before(self.blocks[0].numbers)
+
+    def _on_check(self) -> None:
+        reader = self.reader
+        if self._is_due:
+            return
+        if time.perf_counter_ns() >= self._next_ns or (
+            reader is not None and reader.is_due(self.trace.position)
+        ):
+            self._is_due = True
+            self.container.post(self.settle)

@@ -1,0 +1,260 @@
+"""The history of a container: what it takes to show any of its last positions again.
+
+A position is the number of messages processed since the start. The history is kept in blocks. Stores of a
+former position are the current ones with the overwritten values put above. Memory of tasks is that of the
+last block, with the messages since then processed again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from streambench.container.container import Container
+from streambench.container.trace import Sent, TraceEvent
+from streambench.debug.history.attributes import shared_by_class
+from streambench.debug.history.block import Block
+from streambench.debug.history.block_log import DEFAULT_MB, MB, BlockLog
+from streambench.debug.history.writes import StoreWrite, Values
+from streambench.errors import ContainerStateError, SerdeError
+from streambench.serde.streams import decoded
+from streambench.store.traced import traced_engine
+
+if TYPE_CHECKING:
+    from streambench.chunk import Messages
+    from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+
+class History(BlockLog):
+    """The positions of a container, looked up in its blocks: their messages, stores, events and outputs."""
+
+    def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
+        super().__init__(container, limit_mb)
+        self.is_named = self.is_shared_named = self.is_slow_named = False
+        self.moving: Callable[[], tuple[int, int]] | None = None
+        """The position and the target of the last move of a replica, which may go on; for any thread."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True where the stores can be looked at: they are open, or their last entries were kept."""
+        return all(
+            traced_engine(store.engine).is_kept
+            for task in self.container.tasks
+            for store in task.stores.values()
+        )
+
+    def uncopied(self) -> dict[str, str]:
+        """The memory of tasks that no position brings back, by its name, with the reason: that of the first
+        task that has it."""
+        found: dict[str, str] = {}
+        for memory in self.blocks[-1].memory.values():
+            found = memory.shared | found
+        for name in shared_by_class(self.container.factory):
+            found[name] = "an attribute of the class, which all its objects share"
+        return found
+
+    def block_at(self, position: int) -> Block:
+        """The block from which a position is reached. Raises ContainerStateError."""
+        self.read()
+        if not self.oldest <= position <= self.latest:
+            reach = f"from {self.oldest:,} to {self.latest:,}"
+            why = (
+                f" ({self.limit // MB} MB hold no more: Session(container, history=MB))"
+                if self.is_dropped
+                else ""
+            )
+            raise ContainerStateError(
+                f"position {position:,} is not in the history, which reaches {reach}{why}"
+            )
+        return next(block for block in reversed(self.blocks) if block.start <= position)
+
+    def values_at(self, position: int) -> Values:
+        """The values of stores at a position, where they differ from the current ones."""
+        block = self.block_at(position)
+        values = self._values_after(block)
+        block.writes.undo(values, position)
+        return values
+
+    def values_before(self, block: Block) -> Values:
+        """The same for the begin of a block."""
+        values = self._values_after(block)
+        block.writes.undo(values)
+        return values
+
+    def offsets_at(self, position: int) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task, the last offset processed of each partition at a position."""
+        block, inputs = self.block_at(position), self.inputs
+        counts = Counter(block.order[: position - block.start])
+        last = {
+            inputs.ssps[place]: inputs.partition(place).offset(block.numbers[place] + count - 1)
+            for place, count in counts.items()
+        }
+        found: dict[str, dict[SystemStreamPartition, str]] = {}
+        for task in self.container.tasks:
+            of_task = found[task.name] = {}
+            for each, (offset, begins) in zip(task.subscriptions, block.offsets[task.name], strict=True):
+                newest = last.get(each.ssp)
+                if newest is not None and (begins is None or not self._is_before(each.ssp, newest, begins)):
+                    offset = newest
+                if offset is not None:
+                    of_task[each.ssp] = offset
+        return found
+
+    def _is_before(self, ssp: SystemStreamPartition, offset: str, other: str) -> bool:
+        return (self.container.status.systems.admin(ssp.system).compare(offset, other) or 0) < 0
+
+    def time_at(self, position: int) -> int:
+        """The time at a position, in milliseconds, as callbacks read it last."""
+        block = self.block_at(position)
+        at, now, callbacks = block.start, block.now_ms, block.first_callback
+        for tick in block.ticks:
+            if tick[0] > position:
+                break
+            at, now, callbacks = tick
+        number = block.first_callback
+        for event in block.events:
+            if event.kind == "commit" or event.position > position:
+                continue
+            number += 1
+            # A reading of the clock with as many callbacks before it was in this one, or behind it.
+            if event.now_ms and event.position >= at and number > callbacks:
+                now = event.now_ms
+        return now
+
+    def undo_writes(self, values: Values, first: int, to: int | None = None) -> None:
+        """Put into ``values`` what the writes from number ``first`` on, and before ``to``, have overwritten.
+        Numbers are those of events."""
+        for block in reversed(self.blocks):
+            start = block.first_write
+            if to is None or start < to:
+                block.writes.undo_between(values, max(0, first - start), None if to is None else to - start)
+            if start <= first:
+                break
+
+    def writes_from(self, first: int) -> Iterator[StoreWrite]:
+        """The writes to stores from a number on, in order."""
+        self.read()
+        for block in self.blocks:
+            if block.first_write + len(block.writes) > first:
+                yield from block.writes.part(max(0, first - block.first_write))
+
+    def outputs_from(self, first: int) -> Iterator[Sent]:
+        """The outputs from a number on, in order."""
+        self.read()
+        for block in self.blocks:
+            if block.first_output + len(block.outputs) > first:
+                yield from block.outputs[max(0, first - block.first_output) :]
+
+    def failed_messages(self) -> tuple[list[Messages], IncomingMessageEnvelope]:
+        """The message or the batch at which the container failed, as it was read, and the first one decoded
+        for the task."""
+        self.read()
+        progress = self.container.status.progress
+        failed = progress.unfinished
+        assert failed is not None
+        place = self.inputs.places[failed.ssp]
+        pieces = self.inputs.partition(place).copies(self._numbers[place], progress.unfinished_count)
+        return pieces, self._decoded(pieces[0].part(0, 1).envelopes()[0])
+
+    def edges(self, position: int) -> tuple[int, int]:
+        """The positions before and after the batch that holds the message of a position; most messages are a
+        batch of their own."""
+        self.read()
+        for block in reversed(self.blocks):
+            if block.start < position <= block.end:
+                return block.batches.edges(position)
+        return position - 1, position
+
+    def next_edge(self, position: int) -> int:
+        """The first position from this one on that is not inside of a batch."""
+        return self.edges(position)[1]
+
+    def last_edge(self, position: int) -> int:
+        """The last position up to this one that is not inside of a batch."""
+        begin, end = self.edges(position)
+        return position if end == position else begin
+
+    def place_of(self, position: int) -> tuple[SystemStreamPartition, str] | None:
+        """The partition and offset of the message at a position; None where it is not known any more."""
+        found = self._number_of(position)
+        if found is None:
+            return None
+        place, number = found
+        return self.inputs.ssps[place], self.inputs.partition(place).offset(number)
+
+    def places(self) -> Iterator[tuple[int, SystemStreamPartition, str]]:
+        """The position, partition and offset of each message, in order."""
+        self.read()
+        for block in self.blocks:
+            numbers = list(block.numbers)
+            for position, place in enumerate(block.order, start=block.start + 1):
+                yield position, self.inputs.ssps[place], self.inputs.partition(place).offset(numbers[place])
+                numbers[place] += 1
+
+    def message_at(self, position: int) -> IncomingMessageEnvelope | None:
+        """The message at a position, decoded where that is possible; None where it is not known any more."""
+        found = self._number_of(position)
+        if found is None:
+            return None
+        place, number = found
+        return self._decoded(self.inputs.partition(place).message(number))
+
+    def _decoded(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
+        lane = self.container.runtime.multiplexer.partitions[raw.ssp]
+        message = decoded(raw, lane.key_serde, lane.message_serde)
+        return raw if isinstance(message, SerdeError) else message
+
+    def position_of(self, ssp: SystemStreamPartition, offset: str) -> int | None:
+        """The position after a message was processed last; None where it is not in the history."""
+        self.read()
+        place = self.inputs.places.get(ssp)
+        number = None if place is None else self.inputs.partition(place).number(offset)
+        if place is None or number is None:
+            return None
+        for block in reversed(self.blocks):
+            left = number - block.numbers[place]
+            if left < 0:
+                continue
+            for at, each in enumerate(block.order, start=block.start + 1):
+                if each == place:
+                    if left == 0:
+                        return at
+                    left -= 1
+            return None
+        return None
+
+    def writes(self, since: int = 0, to: int | None = None) -> Iterator[StoreWrite]:
+        """The writes to stores at positions after ``since`` and up to ``to``, in order."""
+        for block in self._blocks_between(since, to):
+            yield from block.writes.between(since, to)
+
+    def events(self, since: int = 0, to: int | None = None) -> Iterator[TraceEvent]:
+        """The windows, ends of inputs and commits after a position and up to another one (None: all)."""
+        for block in self._blocks_between(since, to):
+            for event in block.events:
+                if since < event.position and (to is None or event.position <= to):
+                    yield event
+
+    def outputs(self, since: int = 0, to: int | None = None) -> Iterator[tuple[int, Sent]]:
+        """The outputs of messages after ``since`` and up to ``to``, in order."""
+        blocks = self._blocks_between(since, to)
+        for sent in chain(self._earlier, *(block.outputs for block in blocks)):
+            position = sent.at
+            if isinstance(position, int) and position > since and (to is None or position <= to):
+                yield position, sent
+
+    def _blocks_between(self, since: int, to: int | None) -> list[Block]:
+        self.read()
+        return [block for block in self.blocks if block.end > since and (to is None or block.start <= to)]
+
+    def _number_of(self, position: int) -> tuple[int, int] | None:
+        """The place of the partition of the message at a position, and its number there."""
+        self.read()
+        for block in reversed(self.blocks):
+            if block.start < position <= block.end:
+                before = block.order[: position - block.start]
+                place = before[-1]
+                return place, block.numbers[place] + before.count(place) - 1
+        return None

@@ -1,0 +1,1 @@
+"""The past of a session: replicas of its container that repeat what the history recorded."""

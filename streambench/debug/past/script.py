@@ -1,0 +1,105 @@
+"""The script of a replica: everything that it begins with and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
+
+from msgspec import Struct
+
+from streambench.container.trace import TraceEvent
+from streambench.debug.history.attributes import TaskMemory
+from streambench.debug.history.batches import Batches
+from streambench.debug.history.block import Block
+from streambench.debug.history.history import History
+from streambench.debug.history.writes import Values
+from streambench.model import SystemStream, SystemStreamPartition
+
+
+class Script(Struct, kw_only=True):
+    """The begin of a replica, and the recorded run from there on.
+
+    ``order``: the positions of the messages, each with its partition; ``batches``: those that a task got at
+    once. ``numbers``: per partition, the messages chosen before. ``offsets``: per task of the replica its
+    offsets, and where it begins later than its partition. ``first_callback``: the callbacks without a message
+    before. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores, where they
+    differ from those of the container. ``keeps_all_stores``: False where stores without a changelog are
+    empty, as after a start."""
+
+    start: int
+    now_ms: int
+    order: Iterator[tuple[int, SystemStreamPartition]]
+    batches: Batches
+    events: Sequence[TraceEvent]
+    ticks: Sequence[tuple[int, int, int]]
+    first_callback: int
+    numbers: Sequence[int]
+    offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
+    keyless: Mapping[SystemStream, int]
+    values: Values
+    memory: Mapping[str, TaskMemory] | None = None
+    keeps_all_stores: bool = True
+
+
+def recorded_script(history: History, block: Block) -> Script:
+    """The recorded run from the begin of a block on."""
+    blocks = history.since(block)
+    ssps = history.inputs.ssps
+    places = chain.from_iterable(each.order for each in blocks)
+    return Script(
+        start=block.start,
+        now_ms=block.now_ms,
+        order=zip(count(block.start + 1), (ssps[place] for place in places), strict=False),
+        batches=Batches(chain.from_iterable(each.batches for each in blocks)),
+        events=[event for each in blocks for event in each.events if event.kind != "commit"],
+        ticks=clock_ticks(blocks),
+        first_callback=block.first_callback,
+        numbers=block.numbers,
+        offsets=block.offsets,
+        keyless=block.keyless,
+        values=history.values_before(block),
+        memory=block.memory,
+    )
+
+
+def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int, int]]:
+    """The readings of the clock, each with the position and the number of callbacks without a message from
+    which on it is valid."""
+    return [
+        tick for each in blocks for tick in ((each.start, each.now_ms, each.first_callback), *each.ticks)
+    ]
+
+
+class Waypoint(Struct, kw_only=True):
+    """A position inside of a block, and what a replica repeats from there on: as a Script has it."""
+
+    position: int
+    now_ms: int
+    events: Sequence[TraceEvent]
+    ticks: Sequence[tuple[int, int, int]]
+    first_callback: int
+    numbers: Sequence[int]
+    offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
+    keyless: Mapping[SystemStream, int]
+
+    def __post_init__(self) -> None:
+        self.keyless = dict(self.keyless)
+
+    def script(self, history: History, block: Block) -> Script:
+        """The recorded run from here on."""
+        first, *later = history.since(block)
+        ssps, position = history.inputs.ssps, self.position
+        places = chain(first.order[position - first.start :], *(each.order for each in later))
+        return Script(
+            start=position,
+            now_ms=self.now_ms,
+            order=zip(count(position + 1), (ssps[place] for place in places), strict=False),
+            batches=Batches(chain.from_iterable(each.batches for each in (first, *later))),
+            events=self.events,
+            ticks=self.ticks,
+            first_callback=self.first_callback,
+            numbers=self.numbers,
+            offsets=self.offsets,
+            keyless=self.keyless,
+            values=history.values_at(position),
+        )

@@ -1,0 +1,1 @@
+"""Recordings opened as sessions: replays, tests made of them, the fewest messages that fail."""

@@ -1,0 +1,121 @@
+"""Shrinking a failing recording to the fewest messages that still fail (delta debugging, ddmin)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streambench.debug.replay.replay import open as open_recording
+from streambench.errors import StreambenchError, TaskError, class_name
+from streambench.recording.recording import Recording
+
+log = logging.getLogger(__name__)
+
+Failing = Callable[[Recording], bool]
+"""Returns true where a recording fails as the one that is to be shrunk."""
+
+Progress = Callable[[int, int], object]
+"""Is called with the number of messages of the smallest recording so far, and the recordings tried."""
+
+
+def shrink(
+    recording: Recording | str | Path,
+    failing: Failing | None = None,
+    *,
+    task: Any = None,
+    recorded_source: bool = False,
+    progress: Progress = lambda left, tried: None,
+) -> Recording:
+    """The recording with the fewest messages that still fails: none of them can be left out.
+
+    ``failing``: returns true for a recording that fails; without it, the one that fails with the same
+    exception, raised at the same line. ``task`` and ``recorded_source``: the code to run, as for ``open``.
+
+    A KeyboardInterrupt ends it with the smallest recording so far. Raises StreambenchError where the
+    recording does not fail."""
+    whole = recording if isinstance(recording, Recording) else Recording.read(recording)
+    fails = failing or _same_failure(task, recorded_source=recorded_source)
+    if not fails(whole):
+        raise StreambenchError(
+            f"{whole.path or whole.job} does not fail when it is run again: there is nothing to shrink"
+        )
+    best = list(range(len(whole)))
+    try:
+        for smaller in _smaller(best, lambda places: fails(whole.only(places)), progress):
+            best = smaller
+    except KeyboardInterrupt:
+        log.warning("interrupted: the smallest recording so far has %d messages", len(best))
+    return whole.only(best)
+
+
+def small_path(path: Path) -> Path:
+    """The path of a shrunk recording, beside the one that it was made of."""
+    return path.with_name(f"{path.stem}.small{path.suffix}")
+
+
+def _smaller(
+    places: Sequence[int], fails: Callable[[Sequence[int]], bool], progress: Progress
+) -> Iterator[list[int]]:
+    """Ever fewer of these places for which ``fails`` is true; of the last ones none can be left out."""
+    left, parts, tried = list(places), 2, 0
+    yield left
+    while len(left) > 1 and parts:
+        size = -(-len(left) // parts)
+        chunks = [left[start : start + size] for start in range(0, len(left), size)]
+        # The later messages alone, first: what leads to a failure is mostly near to it.
+        candidates = [*reversed(chunks)] if parts == 2 else []
+        candidates += [
+            [place for other in chunks if other is not chunk for place in other] for chunk in chunks
+        ]
+        found = None
+        for candidate in candidates:
+            tried += 1
+            progress(len(left), tried)
+            if candidate and fails(candidate):
+                found = candidate
+                break
+        if found is not None:
+            left, parts = found, max(parts - 1, 2)
+            yield left
+        else:
+            parts = 0 if size == 1 else min(len(left), parts * 2)
+
+
+def _same_failure(task: Any, *, recorded_source: bool) -> Failing:
+    """A function that returns true where a recording fails as the first one does that it is given."""
+    wanted: list[str | None] = []
+
+    def fails(recording: Recording) -> bool:
+        kind = failure_kind(recording, task, recorded_source=recorded_source)
+        if not wanted:
+            wanted.append(kind)
+        return kind is not None and kind == wanted[0]
+
+    return fails
+
+
+def failure_kind(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> str | None:
+    """The exception and the line with which a recording fails when it is run; None where it does not."""
+    session = open_recording(recording, task, recorded_source=recorded_source, history=False, at_end=False)
+    try:
+        session.run("caught-up")
+        session.wait()
+    except StreambenchError as error:
+        return _kind(error)
+    finally:
+        if session.container.state == "running":
+            session.abandon()
+    return None
+
+
+def _kind(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, TaskError) and error.__cause__ is not None else error
+    place = ""
+    trace = cause.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        place = f"{code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{class_name(type(cause))} at {place}"

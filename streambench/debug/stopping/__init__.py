@@ -1,0 +1,1 @@
+"""Stopping: moments, conditions, breakpoints and interrupts."""

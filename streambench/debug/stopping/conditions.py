@@ -1,0 +1,203 @@
+"""Conditions: functions of a moment, or Python expressions in its names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Literal
+
+from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment
+from streambench.errors import StreambenchError, described, shortened
+from streambench.model import IncomingMessageEnvelope
+
+_ALWAYS = "True"
+
+Conditional = str | Callable[[Moment], object] | None
+"""A condition as it is given. None: always."""
+
+
+class ConditionError(StreambenchError):
+    """A condition that is no expression, uses unknown names, or raised where it was evaluated."""
+
+
+def named_expression(text: str) -> tuple[str, str]:
+    """The name and the expression of a watch, of ``NAME=EXPRESSION``. Raises ConditionError."""
+    name, equals, expression = text.partition("=")
+    if not equals or not name.strip().isidentifier() or expression.startswith("="):
+        raise ConditionError("a watch is NAME=EXPRESSION")
+    return name.strip(), expression.strip()
+
+
+class Condition:
+    """A condition. ``text``: as it was given; of a function, its name.
+
+    ``namespace``: further names for an expression, looked up whenever it is evaluated."""
+
+    def __init__(self, given: Conditional, namespace: Mapping[str, Any] | None = None) -> None:
+        """Raises ConditionError for text that is no expression, and for names that are not known."""
+        self._namespace: Mapping[str, Any] = namespace or {}
+        self._parts: list[tuple[str, Any]] = []
+        self.of_envelope: Callable[[IncomingMessageEnvelope], object] | None = None
+        """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
+        self.of_change: Callable[[Callable[[str], Any]], object] | None = None
+        """The value where a change of state is all that is looked at: of a function that returns ``key``,
+        ``before`` or ``after`` by its name; None where it is not."""
+        self.kind: Literal["output", "state", "error"] | None = None
+        """The only kind of breakpoint that has all its names; None where more than one has."""
+        self.needs_memory = True
+        """False where it does not look at what a task keeps in memory."""
+        if given is None or isinstance(given, str):
+            self.text = _ALWAYS if given is None else given.strip()
+            self._compile()
+        elif callable(given):
+            self.text = getattr(given, "__qualname__", shortened(given))
+            self._call: Callable[[Moment], Any] = given
+        else:
+            raise ConditionError(
+                f"{shortened(given)} is no condition: give an expression as text, or a function of a Moment"
+            )
+
+    @property
+    def is_always(self) -> bool:
+        """True where nothing is asked, so that it holds at each moment."""
+        return self.text == _ALWAYS
+
+    def value(self, moment: Moment) -> Any:
+        """The value at a moment. Raises ConditionError, with the place of the moment."""
+        try:
+            return self._call(moment)
+        except Exception as error:
+            at = f" at {moment.place}" if moment.place else ""
+            failure = ConditionError(
+                f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
+                f"{type(error).__name__}: {error}{_hint(error) or self._hint_of_none(error, moment)}"
+            )
+            # An expression has one line, which the text shows.
+            raise failure from (None if self._parts else error)
+
+    def _hint_of_none(self, error: Exception, moment: Moment) -> str:
+        """The remedy where a name of the moment is None, and was taken for a value; else empty."""
+        if "NoneType" not in str(error):
+            return ""
+        for name in self._of_moment:
+            if name in _WHY_NONE and getattr(moment, name) is None:
+                rest = f"({self.text})" if " or " in self.text else self.text
+                return f"; {name} is None {_WHY_NONE[name]}: write {name} and {rest}"
+        return ""
+
+    def seen(self, moment: Moment) -> str:
+        """The values that decided, in words: ``message['delay'] is 203``."""
+        shown = []
+        for text, code in self._parts:
+            try:
+                shown.append(f"{text} is {shortened(self._evaluated(code, moment))}")
+            except Exception as error:
+                shown.append(f"{text} cannot be evaluated: {described(error)}")
+        return ", ".join(shown) or f"{self.text} is true"
+
+    def _compile(self) -> None:
+        try:
+            tree = ast.parse(self.text, "<condition>", "eval")
+        except SyntaxError as error:
+            raise ConditionError(
+                f"this is no Python expression: {self.text} ({error.msg} at character {error.offset}); for "
+                "example: message['delay'] > 180"
+            ) from None
+        used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+        own = {
+            each.id
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        } | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
+        self._of_moment = [name for name in NAMES if name in used]
+        self.needs_memory = not {"self", "context"}.isdisjoint(used)
+        self.kind = next((KIND_OF_NAME[name] for name in self._of_moment if name in KIND_OF_NAME), None)
+        self._of_namespace = []
+        for name in sorted(used - own - set(NAMES)):
+            if name in self._namespace:
+                self._of_namespace.append(name)
+            elif not hasattr(builtins, name):
+                raise ConditionError(_unknown(name, self.text))
+        code = compile(tree, "<condition>", "eval")
+        if not self._of_namespace and not used & own:
+            names = self._of_moment
+            # One function of the values that it needs: less work with each message.
+            plain = eval(f"lambda {', '.join(names)}: ({self.text}\n)", {})
+            self._call = lambda moment: plain(*[getattr(moment, name) for name in names])
+            self._find_quick(plain, names)
+        else:
+            self._call = lambda moment: self._evaluated(code, moment)
+        self._parts = [
+            (ast.unparse(each), compile(ast.Expression(each), "<condition>", "eval"))
+            for each in _decisive(tree.body)
+        ]
+
+    def _find_quick(self, plain: Callable[..., object], names: list[str]) -> None:
+        """Set ``of_envelope`` and ``of_change``, where a function of these names needs no Moment."""
+        if names == ["message"]:
+            self.of_envelope = lambda envelope: plain(envelope.message)
+        elif all(name in _OF_ENVELOPE for name in names):
+            self.of_envelope = lambda envelope: plain(*[_OF_ENVELOPE[name](envelope) for name in names])
+        if all(name in _OF_CHANGE for name in names):
+            self.of_change = lambda read: plain(*map(read, names))
+
+    def _evaluated(self, code: Any, moment: Moment) -> Any:
+        # Names of a comprehension are looked up among the globals.
+        scope = {name: self._namespace[name] for name in self._of_namespace if name in self._namespace}
+        for name in self._of_moment:
+            scope[name] = getattr(moment, name)
+        return eval(code, scope)
+
+
+_OF_ENVELOPE: dict[str, Callable[[IncomingMessageEnvelope], Any]] = {
+    "envelope": lambda envelope: envelope,
+    "message": attrgetter("message"),
+    "key": attrgetter("key"),
+    "offset": attrgetter("offset"),
+    "partition": attrgetter("ssp.partition"),
+}
+
+
+_OF_CHANGE = ("key", "before", "after")
+
+
+_WHY_NONE = {
+    "before": "where the key is new",
+    "after": "where the key was deleted",
+    "message": "in a tombstone",
+    "key": "in a message without a key",
+    "envelope": "before the first message",
+}
+"""The names of a moment that may be None where they belong to it, and when they are."""
+
+
+def _decisive(node: ast.expr) -> list[ast.expr]:
+    """The parts of an expression whose values say why it was true: what is compared, and is no constant."""
+    if isinstance(node, ast.BoolOp):
+        return [part for each in node.values for part in _decisive(each)]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _decisive(node.operand)
+    if isinstance(node, ast.Compare):
+        return [each for each in (node.left, *node.comparators) if not _is_constant(each)]
+    return [] if _is_constant(node) else [node]
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return not any(isinstance(each, ast.Name) for each in ast.walk(node))
+
+
+def _hint(error: Exception) -> str:
+    """The remedy where an output or an envelope was taken for its message; else empty."""
+    for kind, name in (("Output", "output"), ("IncomingMessageEnvelope", "envelope")):
+        if str(error).startswith(f"'{kind}' object"):
+            return f"; the message of it is {name}.message"
+    return ""
+
+
+def _unknown(name: str, text: str) -> str:
+    near = difflib.get_close_matches(name, NAMES, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"the condition {text} uses the unknown name '{name}'; {hint}there is {', '.join(NAMES)}"

@@ -1,0 +1,1 @@
+"""The view of a session as data: rows, bars, rates and texts that panel and terminal draw."""

@@ -1,0 +1,220 @@
+"""The standing of a job that does not move: its position in time, what the message there changed and
+sent, and the first entries of its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from streambench.checkpoint.api import Checkpoint
+from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
+from streambench.debug.control.session import Session
+from streambench.debug.effects.events import Change, Output
+from streambench.debug.stopping.conditions import ConditionError
+from streambench.debug.view.entries import Entries, Entry, first_entries
+from streambench.debug.view.kept_commits import KeptCommit, kept_commits
+from streambench.debug.view.message_text import message_text
+from streambench.errors import StreambenchError
+from streambench.model import SystemStreamPartition
+
+_MOST_ENTRIES = 60
+_MOST_OUTPUTS = 30
+_MOST_OF_KEY = 60
+_VALUE = 200
+KEY_TEXT = 120
+"""Characters by which a key is picked."""
+
+_LOOK_BACK = 300
+"""Messages whose outputs are looked for."""
+
+_T = TypeVar("_T")
+
+
+class Watched(Struct, frozen=True):
+    """A watch: its value, or why there is none, as text. ``changed``: it was another one at the position
+    shown before."""
+
+    name: str
+    expression: str
+    value: str
+    changed: bool = False
+
+
+class KeyHistory(Struct, frozen=True):
+    """The last ``changes`` of one key of a store of a task up to a position, the newest first, and how many
+    there are in all."""
+
+    task: str
+    store: str
+    key: Any
+    changes: tuple[Change, ...] = ()
+    count: int = 0
+
+
+class Standing(Struct, frozen=True):
+    """``position``: the number of messages processed there. ``oldest``: the first position that the history
+    reaches, None where there is none; ``history_bytes``: its memory. ``message``: the envelope processed
+    last. ``outputs``: the newest last; ``causes``: per position of an output, the message that it was made
+    from. ``commits``: those that are kept, the newest first. ``search``: the text that the entries were
+    searched for. ``key_history``: that of the key that was picked."""
+
+    position: int = 0
+    latest: int = 0
+    is_live: bool = True
+    is_branch: bool = False
+    oldest: int | None = None
+    history_bytes: int = 0
+    message: Any = None
+    changes: tuple[Change, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    entries: Entries = Entries()
+    causes: Mapping[int, str] = {}
+    watches: tuple[Watched, ...] = ()
+    commits: tuple[KeptCommit, ...] = ()
+    search: str = ""
+    key_history: KeyHistory | None = None
+
+    @property
+    def new_outputs(self) -> int:
+        """The number of outputs that the last message sent."""
+        return sum(each.position == self.position for each in self.outputs)
+
+
+def _watched_text(value: Any) -> str:
+    """The value of a watch, or why there is none."""
+    return str(value) if isinstance(value, ConditionError) else message_text(value, _VALUE)
+
+
+class StandingReader:
+    """Reads where a session stands, when something has changed there. ``search``: for entries. ``picked``:
+    the task, the store and the key, as text, whose history is read."""
+
+    def __init__(self) -> None:
+        self.search = ""
+        self.picked: tuple[str, str, str] | None = None
+        self._key: tuple[str, str, Any] | None = None
+        self._read: tuple[object, ...] = ()
+        self._last = Standing()
+        self._values: dict[str, str] = {}
+        self._checkpoints: dict[str, list[Checkpoint]] = {}
+
+    def read(self, session: Session, snapshot: ContainerSnapshot) -> Standing:
+        """The standing of a session that is not running."""
+        committed = tuple(tuple(offsets.values()) for offsets in snapshot.checkpoints.values())
+        expressions = tuple(session.watch_expressions.items())
+        at = (
+            session,
+            session.position,
+            session.latest,
+            session.branched,
+            self.search,
+            committed,
+            expressions,
+            self.picked,
+        )
+        if at != self._read:
+            if self._read[:1] + self._read[5:6] != (session, committed):
+                is_open = session.container.state == "running"
+                self._checkpoints = _known(session.checkpoints, {}) if is_open else {}
+            self._last = replace(
+                self._standing(session),
+                watches=self._watched(session, moved=self._read[:4] != at[:4]),
+                commits=kept_commits(self._checkpoints, snapshot.partitions),
+                search=self.search,
+            )
+            if self._last.oldest is not None:
+                self._last = replace(self._last, key_history=self._key_history(session, self._last))
+            self._read = at
+        return self._last
+
+    def pick(self, task: str, store: str, key: str) -> None:
+        """Read the history of a key from now on; of none where it is the one that was picked."""
+        self.picked = None if self.picked == (task, store, key) else (task, store, key)
+        self._key = None
+
+    def _key_history(self, session: Session, standing: Standing) -> KeyHistory | None:
+        if self.picked is None:
+            return None
+        if self._key is None:
+            known: list[Change | Entry] = [*standing.changes, *standing.entries.shown]
+            keys = [(each.task, each.store, each.key) for each in known]
+            named = [key for key in keys if (*key[:2], message_text(key[2], KEY_TEXT)) == self.picked]
+            if not named:
+                return None
+            self._key = named[0]
+        task, store, key = self._key
+        nothing: list[Change] = []
+        changes = [each for each in _known(lambda: session.changes(store, key), nothing) if each.task == task]
+        return KeyHistory(task, store, key, tuple(reversed(changes[-_MOST_OF_KEY:])), len(changes))
+
+    def _watched(self, session: Session, *, moved: bool) -> tuple[Watched, ...]:
+        """The watches, those marked whose values are others than at the position before."""
+        expressions = session.watch_expressions
+        nothing: dict[str, Any] = {}
+        found = _known(session.watches, nothing) if expressions else nothing
+        values = {name: _watched_text(value) for name, value in found.items()}
+        former, self._values = (self._values, values) if moved else ({}, values)
+        return tuple(
+            Watched(name, expressions.get(name, ""), value, changed=former.get(name, value) != value)
+            for name, value in values.items()
+        )
+
+    def _standing(self, session: Session) -> Standing:
+        position, history = session.position, session.history
+        entries = _known(lambda: first_entries(session, _MOST_ENTRIES, self.search), Entries())
+        message = _known(lambda: session.message, None)
+        if history is None:
+            return Standing(position, session.latest, message=message, entries=entries)
+        since = max(0, history.oldest, position - _LOOK_BACK)
+        changes: list[Change] = []
+        outputs: list[Output] = []
+        changes = _known(lambda: session.changes_at(position), changes)
+        outputs = _known(lambda: session.outputs(since), outputs)
+        return Standing(
+            position,
+            session.latest,
+            session.live,
+            session.branched,
+            history.oldest,
+            history.size,
+            message,
+            tuple(changes),
+            tuple(outputs[-_MOST_OUTPUTS:]),
+            entries,
+            {
+                each.position: f"{place[0]}@{place[1]}"
+                for each in outputs[-_MOST_OUTPUTS:]
+                if (place := history.place_of(each.position)) is not None
+            },
+        )
+
+
+def in_the_past(snapshot: ContainerSnapshot, session: Session) -> ContainerSnapshot:
+    """A snapshot with the positions of the past in which its session stands."""
+    nothing: dict[str, dict[SystemStreamPartition, str]] = {}
+    offsets = _known(session.offsets, nothing)
+    last = {ssp: offset for of_task in offsets.values() for ssp, offset in of_task.items()}
+
+    def then(each: PartitionSnapshot) -> PartitionSnapshot:
+        offset = last.get(each.ssp)
+        if offset is None or not offset.isdecimal():
+            return each
+        position = str(int(offset) + 1)
+        lag = lag_between(position, each.upcoming)
+        status = "empty" if lag == 0 else ""
+        return replace(each, position=position, lag=lag, status=status, turn=None, waiting=0)
+
+    return replace(
+        snapshot, processed=session.position, partitions=tuple(map(then, snapshot.partitions)), gate=""
+    )
+
+
+def _known(read: Callable[[], _T], otherwise: _T) -> _T:
+    """The value that is read, or ``otherwise`` where the job has just ended or its history does not reach."""
+    try:
+        return read()
+    except (StreambenchError, IndexError):
+        return otherwise

@@ -1,0 +1,92 @@
+"""Processed messages, and the message of a stop, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streambench.container.observe.snapshot import Choice
+from streambench.debug.control.session import Session
+from streambench.debug.effects.effect_lines import effect_lines
+from streambench.debug.view.message_text import LINE, message_line, message_text
+from streambench.model import IncomingMessageEnvelope
+
+_SHORT = 60
+_WIDTH = 92
+"""Characters of a row: so many fit into a JupyterLab of 1,200 pixels."""
+
+_LEAST_MESSAGE = 30
+_INDENT = " " * 8
+
+
+def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: str = "") -> str:
+    """A message as ``1,034  flights.0@724  key ORD  (round robin)``."""
+    return f"{position:>6,}  {_place(envelope)}{f'  ({rule})' if rule else ''}"
+
+
+def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
+    """A line for each of several messages, with the messages themselves where there is room in each line. The
+    rule by which all of them were chosen stands once, below."""
+    rules = {each.rule for each in choices}
+    if len(rules) == 1:
+        (rule,) = rules
+        return _rows(choices, session, with_rules=False) + ([f"{_INDENT}rule     {rule}"] if rule else [])
+    return _rows(choices, session, with_rules=True)
+
+
+def _rows(choices: Sequence[Choice], session: Session, *, with_rules: bool) -> list[str]:
+    heads = [head_line(each.number, each) for each in choices]
+    lines = [head_line(each.number, each, each.rule if with_rules else "") for each in choices]
+    if _WIDTH - 2 - max(map(len, lines), default=0) < _LEAST_MESSAGE:
+        return lines
+    return [
+        f"{head}{_in_row(session.message_at(each.number), _WIDTH - 2 - len(line))}{line[len(head) :]}"
+        for each, head, line in zip(choices, heads, lines, strict=True)
+    ]
+
+
+def _in_row(envelope: IncomingMessageEnvelope | None, room: int) -> str:
+    return "" if envelope is None else f"  {message_line(envelope.message, room)}"
+
+
+def value_line(envelope: IncomingMessageEnvelope | None) -> list[str]:
+    """The message itself in a line; none where it is not known."""
+    return [] if envelope is None else [f"{_INDENT}message  {message_line(envelope.message, LINE)}"]
+
+
+def position_lines(session: Session) -> list[str]:
+    """The message at the position of a session, its changes of state, and its outputs."""
+    position, message = session.position, processed_message(session)
+    if not position or message is None:
+        return []
+    count = session.batch
+    rule = f"the last of {count:,} messages that the task got at once" if count > 1 else ""
+    lines = [head_line(position, message, rule), *value_line(message)]
+    if session.history is None:
+        return lines
+    return lines + effect_lines(session.last, _short)
+
+
+def stop_lines(session: Session, *, with_last: bool = True) -> list[str]:
+    """The message at which a session stopped at a breakpoint: the next one where it stands before it, else
+    the last one, unless ``with_last`` is false."""
+    stopped = session.stopped_at
+    if stopped is None or stopped.breakpoint.on != "message":
+        message = processed_message(session) if stopped is not None and with_last else None
+        return [] if message is None else [head_line(session.position, message), *value_line(message)]
+    message = stopped.moment.envelope
+    return [] if message is None else [f"{_INDENT}next     {_place(message)}", *value_line(message)]
+
+
+def processed_message(session: Session) -> IncomingMessageEnvelope | None:
+    """The message at the position, as it was before the task got it; None where there is none."""
+    read = None if session.branched else session.message_at(session.position)
+    return read or session.last_message
+
+
+def _place(envelope: IncomingMessageEnvelope | Choice) -> str:
+    key = "" if envelope.key is None else f"  key {message_text(envelope.key, _SHORT)}"
+    return f"{envelope.ssp}@{envelope.offset}{key}"
+
+
+def _short(value: object) -> str:
+    return message_text(value, _SHORT)

@@ -1,0 +1,138 @@
+"""The effects of messages, as a session shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streambench.debug.control.session import Session
+from streambench.debug.effects.events import Change, Output
+from streambench.model import SystemStreamPartition
+from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
+from tests.container.jobs import Bench, echo, send
+from tests.container.noted_calls import STORE, Counter
+
+IN = {"mem.in": {0: ["a", "b", "a"]}}
+SSP = SystemStreamPartition("mem", "in", 0)
+JSON = {"systems.mem.samza.msg.serde": "json"}
+
+
+def session_of(task: Any, inputs: Any = IN, config: Any = None, **options: Any) -> Session:
+    bench = Bench(task, inputs, config, observed=False, remember_choices=10)
+    session = Session(bench.container, **options)
+    session.start()
+    return session
+
+
+def test_a_step_shows_what_changed_and_what_was_sent() -> None:
+    session = session_of(Counter, config=STORE)
+    session.step(3)
+    last = session.last
+    assert last.changes == (Change(3, SSP, "2", 1, 2, "Partition 0", "counts", "a"),)
+    assert last.outputs == (Output(3, "mem.out", 0, None, 2, False, "Partition 0"),)
+    assert session.position == last.position == 3
+    assert session.message is not None and session.message.offset == "2"
+    assert session.stores() == {"Partition 0": {"counts": {"a": 2, "b": 1}}}
+
+
+def test_outputs_are_those_after_a_position() -> None:
+    session = session_of(Counter, config=STORE)
+    session.run("caught-up")
+    session.wait()
+    assert [each.message for each in session.outputs()] == [1, 1, 2]
+    assert [(each.position, each.message) for each in session.outputs(since=2)] == [(3, 2)]
+
+
+def test_outputs_are_held_until_the_commit_where_the_system_holds_them(tmp_path: Path) -> None:
+    config = {
+        "task.inputs": "log.in", "systems.log.samza.factory": "log", "systems.log.path": str(tmp_path),
+        "systems.log.samza.offset.default": "oldest", "task.processing.guarantee": "exactly-once",
+    }  # fmt: skip
+    from streambench.container.container import Container
+    from streambench.system.log import open_log
+
+    with open_log(tmp_path) as streams:
+        from streambench.model import SystemStream
+
+        streams.create(SystemStream("log", "in").stream, 1)
+        streams.partition("in", 0).append(None, [b"x", b"y"])
+    container = Container(config, lambda e, c, k: c.send("log.out", e.message))
+    session = Session(container)
+    session.start()
+    session.step(2)
+    assert [each.held for each in session.outputs()] == [True, True]
+    session.commit()
+    assert [(each.message, each.held) for each in session.outputs()] == [(b"x", False), (b"y", False)]
+    assert session.last.committed == ("Partition 0",)
+    session.stop()
+
+
+def test_a_key_that_has_its_former_value_again_did_not_change() -> None:
+    class Restless(StreamTask):
+        def init(self, context: TaskContext) -> None:
+            self.store = context.store("counts")
+
+        def process(self, envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            self.store.put("k", 1)
+            self.store.delete("k")
+            self.store.put("x", 1)
+
+    session = session_of(Restless, config=STORE)
+    session.step()
+    assert [each.key for each in session.last.changes] == ["x"]
+    session.step()
+    assert session.last.changes == ()
+
+
+def test_an_output_is_as_it_was_when_it_was_sent() -> None:
+    sent: list[dict[str, int]] = []
+
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        sent.append({"n": 1})
+        send(collector, sent[-1])
+
+    session = session_of(process)
+    session.step()
+    sent[0]["n"] = 99
+    assert [each.message for each in session.outputs()] == [{"n": 1}]
+
+
+def test_windows_are_effects_and_so_are_their_outputs() -> None:
+    class Windowed(StreamTask):
+        def process(self, envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            raise ValueError("no")
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            send(collector, "w")
+
+    config = {"task.window.ms": 10, "task.ignored.exceptions": "ValueError"}
+    bench = Bench(Windowed, IN, config, observed=False)
+    session = Session(bench.container)
+    session.start()
+    bench.clock.advance(20)
+    session.step()
+    assert session.last.windows == ("Partition 0",)
+    assert [each.message for each in session.last.outputs] == ["w"]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_stepped_and_free_runs_send_to_the_same_partitions(partitions: int) -> None:
+    def outputs(steps: bool) -> list[list[Any]]:
+        bench = Bench(echo, {"mem.in": {0: list(range(10))}}, observed=False)
+        from tests.container.jobs import OUT
+
+        bench.streams.create(OUT, partitions)
+        session = Session(bench.container, history=False)
+        session.start()
+        if steps:
+            session.step(3)
+            session.run(2)
+            session.wait()
+            session.step(2)
+        session.run("caught-up")
+        session.wait()
+        return [[message for _, message in each.entries()] for each in bench.streams.partitions[OUT]]
+
+    assert outputs(steps=True) == outputs(steps=False)

@@ -1,0 +1,83 @@
+"""Conditions: expressions and functions of a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from streambench.debug.stopping.conditions import Condition, ConditionError
+from streambench.debug.stopping.moment import Moment
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+
+SSP = SystemStreamPartition("log", "flights", 2)
+MOMENT = Moment(7, IncomingMessageEnvelope(SSP, "5", "ORD", {"delay": 203, "tags": ["x"]}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message['delay'] > 180",
+        "key == 'ORD' and partition == 2",
+        "stream == 'log.flights' and offset == '5'",
+        "position == 7",
+        "any(tag == 'x' for tag in message['tags'])",
+        "[message['delay'] for _ in range(2)] == [203, 203]",
+        "envelope.ssp.partition == partition",
+        "error is None and output is None and store == {}",
+    ],
+)
+def test_an_expression_uses_the_names_of_the_moment(text: str) -> None:
+    assert Condition(text).value(MOMENT)
+
+
+def test_a_function_gets_the_moment() -> None:
+    assert Condition(lambda moment: moment.message["delay"]).value(MOMENT) == 203
+
+
+def test_names_of_a_notebook_are_read_when_they_are_needed() -> None:
+    names = {"limit": 300}
+    condition = Condition("message['delay'] > limit", names)
+    assert not condition.value(MOMENT)
+    names["limit"] = 200
+    assert condition.value(MOMENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("message['delay'] > 180", "message['delay'] is 203"),
+        ("180 < message['delay'] and key == 'ORD'", "message['delay'] is 203, key is 'ORD'"),
+        ("not key", "key is 'ORD'"),
+        ("message['delay']", "message['delay'] is 203"),
+    ],
+)
+def test_a_stop_names_the_values_that_decided(text: str, seen: str) -> None:
+    assert Condition(text).seen(MOMENT) == seen
+
+
+def test_what_is_no_expression_is_refused_at_once() -> None:
+    with pytest.raises(ConditionError, match="no Python expression: message >"):
+        Condition("message >")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConditionError, match="unknown name 'mesage'; did you mean message"):
+        Condition("mesage['delay'] > 1")
+
+
+def test_an_expression_that_raises_names_its_place() -> None:
+    with pytest.raises(ConditionError, match=r"log.flights.2@5 \(position 7\): KeyError: 'dely'"):
+        Condition("message['dely'] > 1").value(MOMENT)
+
+
+@pytest.mark.parametrize("text", ["before['n'] > 1", "after['n'] == before['n'] + 1", "before > 3"])
+def test_a_condition_on_a_new_key_says_how_to_write_it(text: str) -> None:
+    moment = Moment(7, MOMENT.envelope, key="ORD", before=None, after={"n": 2})
+    with pytest.raises(ConditionError) as raised:
+        Condition(text).value(moment)
+    assert "(position 7): TypeError: " in str(raised.value)
+    assert f"; before is None where the key is new: write before and {text}" in str(raised.value)
+
+
+def test_the_hint_on_none_keeps_an_or_together() -> None:
+    with pytest.raises(ConditionError, match=r"write before and \(before\['n'\] or after\)"):
+        Condition("before['n'] or after").value(Moment(7, MOMENT.envelope, after=1))
