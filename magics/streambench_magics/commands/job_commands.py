@@ -86,7 +86,8 @@ class JobCommands:
             try:
                 yield
             except KeyboardInterrupt:
-                print(_place_after_interrupt(job, session, was_live=was_live, had_branch=had_branch))
+                if not session.running:  # else it has not begun to go anywhere
+                    print(_place_after_interrupt(job, session, was_live=was_live, had_branch=had_branch))
                 raise
 
     def _still_session(self, job: Job) -> Session:
