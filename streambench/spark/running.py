@@ -61,6 +61,7 @@ class DeploymentLock:
         self._held: Held | None = None
         self._leases: CheckpointManager | None = None
         self._lease_s = 0.0
+        self._is_warned = False
         self.leased_as = ""
 
     def check(self) -> None:
@@ -127,30 +128,48 @@ class DeploymentLock:
             return
         self._leases = checkpoint_manager(self._config, self._job)
         self.leased_as = self._leases.take_lease("deploy")
-        until = time.monotonic() + _SEEN_WITHIN_S
-        while self.leased_as and time.monotonic() < until:
-            if any(each.name == self.leased_as for each in self._lease_holders()):
-                break
-            time.sleep(_AGAIN_S)
+        if self.leased_as:
+            self._await_lease()
         if not self._takes_over:
-            self._refuse_others()
+            try:
+                self._refuse_others()
+            except JobRunningError:
+                self.release()  # a service that tries again later must not keep others away until then
+                raise
+
+    def _await_lease(self) -> None:
+        """Wait until others see the lease."""
+        until = time.monotonic() + _SEEN_WITHIN_S
+        while (holders := self._lease_holders()) is not None:
+            if any(each.name == self.leased_as for each in holders):
+                return
+            if time.monotonic() >= until:
+                log.warning(
+                    "%s: other deployments do not see this one: its lease was not taken within %g s",
+                    self._job,
+                    _SEEN_WITHIN_S,
+                )
+                return
+            time.sleep(_AGAIN_S)
 
     def _refuse_others(self) -> None:
-        others = [each for each in self._lease_holders() if each.name != self.leased_as]
+        others = [each for each in self._lease_holders() or () if each.name != self.leased_as]
         if others:
             doing = "is being deployed" if others[0].work == "deploy" else "is running: it is run"
             raise self._error(f"{doing} by {others[0]}", self._lease_s)
 
-    def _lease_holders(self) -> list[LeaseHolder]:
-        """The holders of leases; none where that cannot be found out, which must not keep the job from being
+    def _lease_holders(self) -> list[LeaseHolder] | None:
+        """The holders of leases; None where that cannot be found out, which must not keep the job from being
         deployed: a user without the right to see groups has it all the same."""
         manager = self._leases or checkpoint_manager(self._config, self._job)
         self._lease_s = manager.lease_s
         try:
             return manager.lease_holders()
         except StreamSystemError as error:
-            log.warning("%s: it is not known if another process works for it: %s", self._job, error)
-            return []
+            level = logging.DEBUG if self._is_warned else logging.WARNING
+            self._is_warned = True
+            log.log(level, "%s: it is not known if another process works for it: %s", self._job, error)
+            return None
         finally:
             if manager is not self._leases:
                 manager.close()

@@ -1,0 +1,85 @@
+"""Leases of jobs in Kafka that cannot be seen, or that two deployments take at the same moment."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from streambench import Config
+from streambench.checkpoint.api import LeaseHolder
+from streambench.errors import StreamSystemError
+from streambench.spark import running
+from streambench.spark.running import DeploymentLock, JobRunningError
+
+OTHER = LeaseHolder("other", "deploy", 1, "host", 0)
+
+
+class Leases:
+    """A group of leases. ``others``: those that are there once this process holds one."""
+
+    directory: Path | None = None
+    lease_s = 10.0
+
+    def __init__(
+        self, *, is_seen: bool, is_taken: bool = True, others: list[LeaseHolder] | None = None
+    ) -> None:
+        self._is_seen = is_seen
+        self._is_taken = is_taken
+        self._others = others or []
+        self.held: list[LeaseHolder] = []
+
+    def take_lease(self, work: str) -> str:
+        if self._is_taken:
+            self.held = [LeaseHolder("own", "deploy", 2, "host", 1), *self._others]
+        return "own"
+
+    def lease_holders(self) -> list[LeaseHolder]:
+        if not self._is_seen:
+            raise StreamSystemError("not allowed")
+        return self.held
+
+    def close(self) -> None:
+        self.held = []
+
+
+def lock_of(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> DeploymentLock:
+    monkeypatch.setattr(running, "checkpoint_manager", lambda config, job: leases)
+    return DeploymentLock(Config({}), "job-1", "refuse")
+
+
+def test_leases_that_may_not_be_seen_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "_SEEN_WITHIN_S", 0.5)
+    lock = lock_of(Leases(is_seen=False), monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        lock.check()
+        lock.acquire()
+        lock.check()
+    assert [each.getMessage() for each in caplog.records] == [
+        "job-1: it is not known if another process works for it: not allowed"
+    ]
+
+
+def test_a_lease_that_is_not_taken_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "_SEEN_WITHIN_S", 0.2)
+    lock = lock_of(Leases(is_seen=True, is_taken=False), monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        lock.acquire()
+    assert [each.getMessage() for each in caplog.records] == [
+        "job-1: other deployments do not see this one: its lease was not taken within 0.2 s"
+    ]
+
+
+def test_a_deployment_that_is_refused_holds_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    leases = Leases(is_seen=True, others=[OTHER])
+    lock = lock_of(leases, monkeypatch)
+    lock.check()
+    with pytest.raises(JobRunningError, match="is being deployed by process 1 on host"):
+        lock.acquire()
+    assert leases.held == []
+    lock.check()
