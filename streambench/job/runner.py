@@ -64,8 +64,8 @@ class ContainerRunner:
         """``on_init`` is called with each task before its ``init``, and with "" once all have been called.
 
         ``on_hang`` is called, on a thread of its own, where the container is still in a message or in its
-    last commit, ``task.shutdown.ms`` after it was to stop. Nothing can make it stop then, but the process can
-    be ended. Without it that is only logged."""
+        last commit, ``task.shutdown.ms`` after it was to stop. Nothing can make it stop then, but the process
+        can be ended. Without it that is only logged."""
         self._container = container
         self._on_hang = on_hang or (
             lambda error: log.error("%s; end this process to go on from there", error)

@@ -113,7 +113,7 @@ class LogSnapshots:
 
     def write(self, name: SnapshotName, batches: Iterable[Batch], *, stamped: bool) -> int | None:
         """Write a snapshot, and remove older ones, but for one; the number of its entries. None: nothing was
-        written, because the changelog does not end where the name says.
+        written, because the changelog does not reach that offset, or has lost its begin.
 
         ``stamped``: each value begins with the time it was written. Raises UnknownStreamError where the
         stream was deleted since; and OSError."""
