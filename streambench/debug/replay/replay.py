@@ -24,6 +24,7 @@ from streambench.container.timers import Windows
 from streambench.debug.control.session import Session
 from streambench.debug.effects.slices import Progress, Slices
 from streambench.debug.history.attributes import set_attribute, user_values
+from streambench.debug.history.batches import Batches
 from streambench.debug.replay.recorded_source import source_of
 from streambench.debug.replay.replayed_inputs import (
     CountingChooser,
@@ -43,6 +44,7 @@ from streambench.recording.recording import Recording
 
 log = logging.getLogger(__name__)
 
+_SLICE = 10_000  # of messages whose batches are not known: a step might cut one
 _REMEMBERED = 100
 _OWN_SYSTEM = re.compile(r"systems\.[^.]+\.(samza\.(factory|landing.*|bounded)|(?!samza\.|streams\.).*)")
 _OF_STREAM = re.compile(r"systems\.[^.]+\.streams\..+\.samza\.(bounded|reset\.offset)")
@@ -227,8 +229,13 @@ def _go_to_end(session: Session, recording: Recording, progress: Progress) -> No
     if failure is not None:
         count = failure.position if is_at_message else max(0, count - 1)
     try:
-        slices = Slices()
-        while session.position < count and session.step(min(slices.size, count - session.position)):
+        slices, batches = Slices(), Batches(recording.batches)
+        while session.position < count:
+            size = slices.size if recording.header.has_batches else _SLICE
+            # A batch stays whole: the task gets it as it did when it was recorded.
+            end = min(batches.edges(session.position + size)[1], count)
+            if not session.step(end - session.position):
+                break
             slices.end()
             progress(session.position, count)
         if failure is not None and count < len(recording):

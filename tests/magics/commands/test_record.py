@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from streambench.errors import SerdeError
 from streambench.recording import Recording
-from streambench_magics import status_messages
+from streambench_magics.commands import status_messages
 from tests.magics.conftest import CONFIG, TASK, Shell
 
 MENDED = """%%streamtask Count
