@@ -308,7 +308,7 @@ def test_a_stop_that_comes_before_the_start_is_heeded(project: Project) -> None:
 
 
 def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path) -> None:
-    job = Job(tmp_path, {"stores.s.factory": "memory"})
+    job = Job(tmp_path, {"stores.s.factory": "memory", "stores.s.snapshot.changes": 0})
     state = job.run(*((f"k{at}", "1") for at in range(25_000)))  # more than is read at once
     shown: list[ContainerSnapshot] = []
 
