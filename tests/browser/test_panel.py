@@ -272,8 +272,10 @@ def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
         notebook.page.set_viewport_size({"width": width, "height": 960})
         rows = panel.locator(".sb-rows")
         expect(panel.locator(".sb-part").last).to_have_text(".5")
-        assert panel.locator(".sb-name").evaluate_all(
-            "(names) => names.every((name) => name.scrollWidth <= name.clientWidth)"
+        # The panel takes its new width a moment after the page.
+        notebook.page.wait_for_function(
+            "() => [...document.querySelectorAll('.sb-name')]"
+            ".every((name) => name.scrollWidth <= name.clientWidth)"
         )
         widths = panel.locator(".sb-head").evaluate_all("(heads) => heads.map((head) => head.offsetWidth)")
         assert min(widths) >= 10  # room for the ellipsis
