@@ -121,3 +121,29 @@ def test_the_job_follows_the_pointer_along_the_strip(notebook: Notebook, tmp_pat
     panel.get_by_role("button", name="live").click()
     expect(panel.locator(".sb-time")).to_contain_text("message 30")
     assert notebook.page_errors == []
+
+
+def test_a_pointer_let_loose_while_the_job_runs_is_not_followed(notebook: Notebook) -> None:
+    panel, mouse = notebook.output(SHOW), notebook.page.mouse
+    panel.get_by_role("button", name="step 10").click()
+    expect(panel.locator(".sb-time")).to_contain_text("message 10")
+    strip = panel.locator(".sb-strip")
+    box = strip.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 16, box["y"] + box["height"] / 2
+    mouse.move(x, y)
+    mouse.down()
+    expect(panel.locator(".sb-pill")).to_have_text("past")
+    # Without the mouse, which is held down.
+    panel.get_by_role("button", name="live").dispatch_event("click")
+    expect(panel.locator(".sb-pill")).to_have_text("paused")
+    panel.get_by_role("button", name="run", exact=True).dispatch_event("click")
+    expect(strip).not_to_have_attribute("data-goes", re.compile("."))
+    mouse.up()
+    panel.get_by_role("button", name="pause", exact=True).click()
+    expect(strip).to_have_attribute("data-goes", re.compile("."))
+    mouse.move(x, y)
+    mouse.move(x + 20, y)
+    expect(panel.locator(".sb-tip")).to_contain_text("click or drag: go there")
+    expect(panel.locator(".sb-pill")).to_have_text("paused")
+    assert notebook.page_errors == []

@@ -356,10 +356,11 @@ function render({ model, el }) {
       asked = undefined;
       canvas.setPointerCapture(event.pointerId);
     }
-    if (!held || !canvas) return;
-    const at = choiceAt(canvas, event);
-    if (at !== undefined) mark((scrubbed = at));
-    if (event.type === "pointerup" || event.type === "pointercancel") held = false;
+    if (!held) return;
+    // It may be let loose where the strip is not, or goes nowhere: the job runs by now.
+    if (!(event.buttons & 1)) held = false;
+    const at = canvas ? choiceAt(canvas, event) : undefined;
+    if (at !== undefined && (held || event.type === "pointerup")) mark((scrubbed = at));
     go();
     if (!held && going === undefined) scrubbed = undefined;
   }
