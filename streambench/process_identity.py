@@ -42,6 +42,12 @@ def has_ended(host: str, number: int) -> bool:
     return host == socket.gethostname() and bool(boot_id()) and not _began(number)
 
 
+def is_stopped(host: str, number: int) -> bool:
+    """True where a process of this machine is known to stand still, by SIGSTOP, say."""
+    fields = _fields(number) if host == socket.gethostname() else []
+    return fields[:1] == ["T"]
+
+
 def ancestor(program: str) -> ProcessIdentity | None:
     """The nearest process above this one that runs a program, by its short name; None where there is none,
     or the operating system does not say."""

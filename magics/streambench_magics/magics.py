@@ -156,6 +156,8 @@ class StreamMagics(
             else f"has no inputs yet: %stream attach {job.name} SYSTEM.STREAM"
         )
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
+        if elsewhere := job.elsewhere:
+            print(f"{elsewhere}; the first step or run here takes it over, at its last commit")
         if old is not None:
             print(
                 f"it replaces the former {job.name}"

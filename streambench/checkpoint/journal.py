@@ -53,6 +53,7 @@ from streambench.checkpoint.stored_checkpoints import (
 )
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.locks import Held, take_lock
+from streambench.process_identity import is_stopped
 from streambench.rows import Rows, ends_of
 
 log = logging.getLogger(__name__)
@@ -309,8 +310,9 @@ class JournalCheckpointManager(CheckpointManager):
                             self._collect(found, entry.checkpoints, entry_record.path)
         return found
 
-    def holders(self) -> dict[int, str]:
-        """Per held container of the last generation, its process. Only for reports."""
+    def holders(self, *, with_stopped: bool = True) -> dict[int, str]:
+        """Per held container of the last generation, its process; also one that is stopped (by SIGSTOP, say),
+        unless not asked for. Only for reports."""
         found: dict[int, str] = {}
         with self._records.translated_errors():
             record = self._records.generations.last()
@@ -323,7 +325,9 @@ class JournalCheckpointManager(CheckpointManager):
                 if top is not None:
                     with top:
                         entry = self._records.entry(top, tasks)
-                    if is_at_work(self._records.container(start.number, container), entry):
+                    if is_at_work(self._records.container(start.number, container), entry) and (
+                        with_stopped or not is_stopped(entry.host, entry.process)
+                    ):
                         found[container] = f"process {entry.process} on {entry.host}"
         return found
 

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from streambench import imports as load
 from streambench.checkpoint.api import Checkpoint
-from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job, systems_of
+from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job, systems_of
+from streambench.cli.option_groups import with_options
 from streambench.cli.output import moment, show_rows, warn_of_pending
+from streambench.cli.running_option import RunningOption
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.observe.snapshot import lag_between
@@ -22,14 +23,15 @@ from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import natural
 from streambench.planning.pending_commits import pending_in
-from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 
+_REFUSE = RunningOption()
 _FIGURES = ("partition", "processed", "start", "next", "upcoming", "lag", "again")
 _COLUMNS = ("task", "stream", "partition", "processed", "start", "next", "upcoming", "lag", "commit", "time")
 _HISTORY = ("commit", "time", "task", "stream", "partition", "processed", "start", "next", "again")
 
 
+@with_options("running", RunningOption)
 def checkpoints(
     job: JobArgument = None,
     config: JobOption = None,
@@ -45,6 +47,7 @@ def checkpoints(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
     json: JsonOption = False,
+    running: RunningOption = _REFUSE,
 ) -> None:
     """Show the checkpoints of a job: per task and input partition the last message processed, and how many
     are left (lag).
@@ -58,9 +61,9 @@ def checkpoints(
     stores included. To PLACE@OFFSET, a start point: that partition (or all of that stream) continues
     with this message, even where samza.reset.offset is set, until the task's next commit; the rest, and the
     stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
-    or a date): the first message that is not older. What still runs of the job is stopped by it. Outputs that
-    are in their streams stay there, with exactly-once as well: what is done again is sent again. It asks
-    first, or takes --yes.
+    or a date): the first message that is not older. A job that runs is not rewound, or with --if-running
+    take-over ended at its last commit. Outputs that are in their streams stay there, with exactly-once as
+    well: what is done again is sent again. It asks first, or takes --yes.
 
     Examples:
 
@@ -77,11 +80,15 @@ def checkpoints(
         streambench checkpoints --rewind log.clicks@timestamp:2026-03-01T12:00Z --yes -c job.properties
     """
     settings = read_job(job, config)
-    name = _name(settings)
+    name = named_job(settings)
     with closing(checkpoint_manager(settings, name)) as manager, systems_of(settings) as systems:
         if rewind:
             if history or json:
                 raise typer.BadParameter("--rewind goes without --history and --json")
+            if running.if_running == "refuse":
+                from streambench.job.running import check_not_running
+
+                check_not_running(settings, name, "rewind")
             try:
                 _rewind(Rewind(settings, systems, name, manager, _warn), rewind, yes=yes)
             except NoPlaceError as error:
@@ -94,13 +101,6 @@ def checkpoints(
             show_rows(shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
             if manager.directory is not None:
                 warn_of_pending(pending_in(manager.directory))
-
-
-def _name(config: Config) -> str:
-    """The job's name; the task is loaded only where the configuration leaves the name to it."""
-    if "job.name" in config or config.origin:
-        return job_name(config)
-    return job_name(config, load.by_path(config, "task.class", config.required("task.class")))
 
 
 def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> dict[str, Any]:

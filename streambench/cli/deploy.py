@@ -26,9 +26,9 @@ from streambench.job.signals import StopSignals
 
 if TYPE_CHECKING:
     from streambench.config import Config
+    from streambench.job.running import IfRunning
     from streambench.spark.backfill import Backfill
     from streambench.spark.result import DeployedContainer, DeployProgress, DeployResult
-    from streambench.spark.running import IfRunning
     from streambench.spark.service import JobStatus, ServiceStatus
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Annotated
 
 from streambench.cli.option_groups import Option, OptionError
+from streambench.cli.running_option import RunningOption
 
 if TYPE_CHECKING:
     from streambench.config import Config
@@ -15,18 +14,10 @@ if TYPE_CHECKING:
 _PLACES = ("oldest", "upcoming", "timestamp:")
 
 
-class DeployOptions(Struct):
+class DeployOptions(RunningOption):
     """The options of one deployment. ``begin`` and ``end`` are those of the range of a backfill."""
 
     dry_run: Annotated[bool, Option(help="Only show what would be done.")] = False
-    if_running: Annotated[
-        Literal["refuse", "take-over"],
-        Option(
-            metavar="refuse|take-over",
-            help="Where the job, or the backfill of this name, runs already: refuse, or end that at its last "
-            "commit.",
-        ),
-    ] = "refuse"
     containers: Annotated[
         int | None,
         Option(metavar="N", least=1, help="Over so many containers, instead of job.container.count."),

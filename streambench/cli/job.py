@@ -123,3 +123,13 @@ def _stream_names(parameters: dict[str, Any]) -> list[str]:
         config, _ = split_job(Path(option) if option else None, list(words))
         return [str(stream) for stream in listing(config, patience_s=_PATIENCE_S).streams]
     return []
+
+
+def named_job(config: Config) -> str:
+    """The job's name; the task is loaded only where the configuration leaves the name to it."""
+    from streambench import imports
+    from streambench.planning.plan import job_name
+
+    if "job.name" in config or config.origin:
+        return job_name(config)
+    return job_name(config, imports.by_path(config, "task.class", config.required("task.class")))

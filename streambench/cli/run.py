@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import structs
 
-from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job
+from streambench.cli.option_groups import Option, with_options
 from streambench.cli.output import print_error, print_json, print_notes
+from streambench.cli.running_option import RunningOption
 from streambench.counts import counted
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.view import headline, snapshot_table
@@ -35,6 +37,14 @@ if TYPE_CHECKING:
     from streambench.job.restarts import Restart
     from streambench.job.result import RunResult
 
+
+class RunOptions(RunningOption):
+    """The options of a run beside its goal."""
+
+    capture: Annotated[Path | None, Option(metavar="DIR", help="Where a failure writes its capture.")] = None
+
+
+_DEFAULTS = RunOptions()
 _PLAIN_EVERY_S = 5.0
 _UNCHANGED_EVERY_S = 60.0
 
@@ -48,6 +58,7 @@ _ENDINGS = {
 }
 
 
+@with_options("options", RunOptions)
 def run(
     job: JobArgument = None,
     config: JobOption = None,
@@ -68,9 +79,7 @@ def run(
     watch: Annotated[
         bool, typer.Option("--watch", help="Step it and look inside on the whole terminal; ? lists the keys.")
     ] = False,
-    capture: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where a failure writes its capture.")
-    ] = None,
+    options: RunOptions = _DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
@@ -101,9 +110,14 @@ def run(
     if watch:
         _check_watch(quiet=quiet, json=json, join=join)
     settings = read_job(job, config)
-    if capture is not None:
-        settings = settings.with_values({"task.capture": "on", "task.capture.path": capture.absolute()})
+    if options.capture is not None:
+        path = options.capture.absolute()
+        settings = settings.with_values({"task.capture": "on", "task.capture.path": path})
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
+    if options.if_running == "refuse":
+        from streambench.job.running import check_not_running
+
+        check_not_running(settings, named_job(settings), "run", container=container, join=join)
     if watch:
         from streambench.cli.watch import watch as watch_job
 

@@ -25,6 +25,7 @@ from streambench.job.pickling import shipped, shipped_names
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
 from streambench.job.result import ContainerRun, RunResult
 from streambench.job.runner import EVERY_S, ContainerRunner, OnHang
+from streambench.job.running import IfRunning, check_if_running, check_not_running
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
@@ -48,6 +49,7 @@ def run(
     every_s: float = EVERY_S,
     on_hang: OnHang | None = None,
     join: bool = False,
+    if_running: IfRunning = "take-over",
 ) -> RunResult:
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and
     say what was done.
@@ -68,6 +70,9 @@ def run(
     and has its share of the tasks as long as it runs (``until`` must be None). When one
     ends, or dies, the others take over its tasks.
 
+    ``if_running``: where the job runs already, ``take-over`` ends that at its last commit, with a warning;
+    ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, it takes over.
+
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
     containers, on any thread, every ``every_s`` seconds and once more at the end.
 
@@ -85,6 +90,10 @@ def run(
     """
     config = Config.of(config)
     config.validate()
+    check_if_running(if_running)
+    if if_running == "refuse":
+        name = job_name(config, _factory(config, task))
+        check_not_running(config, name, "run", container=container, join=join)
     began = time.monotonic()
     with limit_named():
         watch = _Watch(on_snapshots, on_restart, every_s, on_hang)

@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 _KEY = "task.checkpoint.system"
 
 
-def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
+def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False) -> CheckpointManager:
     """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of
     ``job.default.system``, else the only log system, else the only other system that keeps checkpoints.
 
     A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its
     factory has a method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without.
-    Raises ConfigError.
+    ``is_quiet``: to look only, without a warning of checkpoints that are lost. Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
     if config.text(_KEY) == "file":
@@ -46,7 +46,7 @@ def checkpoint_manager(config: Config, job_name: str) -> CheckpointManager:
     if able:
         return _of_system(config, _KEY, able[0], job_name, keep)
     lasting = [system for system in _systems(config) if builtin_kind(config, system) != "memory"]
-    if lasting:
+    if lasting and not is_quiet:
         log.warning(
             "the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them",
             job_name,

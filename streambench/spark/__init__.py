@@ -1,5 +1,6 @@
 """A job on Apache Spark: the same container, inside Spark tasks; and its streams as DataFrames."""
 
+from streambench.job.running import JobRunningError
 from streambench.spark.backfill import Backfill
 from streambench.spark.dataframes import read, read_store, register
 from streambench.spark.deployment import backfill, deploy
@@ -11,7 +12,6 @@ from streambench.spark.result import (
     DeployResult,
     DeployTaskError,
 )
-from streambench.spark.running import JobRunningError
 from streambench.spark.service import JobStatus, ServiceStatus, deploy_all, serve
 from streambench.spark.session import open_session
 

@@ -26,6 +26,7 @@ from streambench.container.observe.snapshot import left_until
 from streambench.counts import counted, sum_by_key
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
+from streambench.job.running import IfRunning, check_if_running, container_holders, remaining
 from streambench.model import SystemStreamPartition
 from streambench.spark import task_output
 from streambench.spark.backfill import Backfill
@@ -53,13 +54,7 @@ from streambench.spark.result import (
     failed,
     progress_of,
 )
-from streambench.spark.running import (
-    DeploymentLock,
-    IfRunning,
-    check_if_running,
-    container_holders,
-    remaining,
-)
+from streambench.spark.running import DeploymentLock
 from streambench.spark.sent_captures import landed
 from streambench.spark.session import Lease, check_master, check_settings, require
 from streambench.spark.shared import SharedDirectory, tokens

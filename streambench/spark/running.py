@@ -1,8 +1,7 @@
-"""Other starts of the same job: a deployment would end them at their last commit, and asks first.
+"""Deployments of a job: the lock or lease that one holds while at work, and the watch for its process.
 
-Where the checkpoints lie in a directory, a deployment holds a lock beside them, between its rounds, too, and
-containers hold their claims. Where they are in a Kafka, the process that deploys or runs the job holds a
-lease.
+Where the checkpoints lie in a directory, a deployment holds a lock beside them, between its rounds, too.
+Where they are in a Kafka, the process that deploys or runs the job holds a lease.
 """
 
 from __future__ import annotations
@@ -13,41 +12,32 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 from streambench.checkpoint.api import CheckpointManager, LeaseHolder
-from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
-from streambench.errors import ConfigError, StreambenchError, StreamSystemError
+from streambench.errors import StreambenchError, StreamSystemError
+from streambench.job.running import (
+    DEPLOYMENT_LOCK,
+    IfRunning,
+    JobRunningError,
+    check_not_running,
+    deployer,
+    running_error,
+)
 from streambench.locks import Held, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
 
 log = logging.getLogger(__name__)
 
-IfRunning = Literal["refuse", "take-over"]
-
-_FILE = "deployment.lock"
-# Containers of a driver that was killed live a little longer than it.
-_PATIENCE_S = 5.0
 _AGAIN_S = 0.1
 _GONE_S = 2.0
 # A lease that the broker has ended, of a process that lives, is there again after a moment.
 _ABSENT_S = 5.0
 _LOOK_S = 2.0
 _SEEN_WITHIN_S = 10.0
-
-
-class JobRunningError(StreambenchError):
-    """The job runs already, and was not to be taken over. Nothing was started or stopped."""
-
-
-def check_if_running(if_running: str) -> None:
-    """Raise ConfigError for anything but ``refuse`` and ``take-over``."""
-    if if_running not in get_args(IfRunning):
-        raise ConfigError(f"if_running='{if_running}': give refuse or take-over")
 
 
 class DeploymentLock:
@@ -69,14 +59,8 @@ class DeploymentLock:
         over. Containers get a moment to end."""
         if self._takes_over:
             return
-        path = self._path()
-        if path is not None and self._held is None and is_locked(path):
-            raise self._error(f"is being deployed by {_holder(path)}")
         self._refuse_others()
-        if holders := remaining(lambda: container_holders(self._config, self._job), _PATIENCE_S):
-            number, process = min(holders.items())
-            more = f", and {len(holders) - 1} more" if len(holders) > 1 else ""
-            raise self._error(f"is running: {process} has container {number}{more}")
+        check_not_running(self._config, self._job, "deploy", is_deploying=self._held is not None)
 
     def acquire(self) -> None:
         """Hold the lock from now on. Raises JobRunningError as ``check``."""
@@ -91,7 +75,9 @@ class DeploymentLock:
             self._held = Held.locked(path)
         except BlockingIOError:
             if not self._takes_over:
-                raise self._error(f"is being deployed by {_holder(path)}") from None
+                raise running_error(
+                    self._job, f"is being deployed by {deployer(path)}", "deploy"
+                ) from None
         except OSError:
             return  # a file system without locks
         else:
@@ -177,14 +163,11 @@ class DeploymentLock:
     def _path(self) -> Path | None:
         manager = checkpoint_manager(self._config, self._job)
         manager.close()
-        return None if manager.directory is None else manager.directory / _FILE
+        return None if manager.directory is None else manager.directory / DEPLOYMENT_LOCK
 
     def _error(self, what: str, lease_s: float = 0.0) -> JobRunningError:
         killed = f"; if it was killed, its lease ends {lease_s:.0f} s after its death" if lease_s else ""
-        return JobRunningError(
-            f"{self._job} {what}: stop that first, or deploy with --if-running take-over (if_running="
-            f'"take-over"), which ends it at its last commit{killed}'
-        )
+        return running_error(self._job, what, "deploy", killed)
 
 
 class DriverWatch(Protocol):
@@ -261,27 +244,4 @@ class LeaseWatch:
 
 def is_being_deployed(directory: Path) -> bool:
     """True where a deployment of the job with this directory is at work."""
-    return is_locked(directory / _FILE)
-
-
-def container_holders(config: Config, job: str) -> dict[int, str]:
-    """Per container of the last start that is at work, its process; empty where that is not known."""
-    with closing(checkpoint_manager(config, job)) as manager:
-        return manager.holders() if isinstance(manager, JournalCheckpointManager) else {}
-
-
-def remaining(holders: Callable[[], dict[int, str]], patience_s: float) -> dict[int, str]:
-    """The holders that are left when all are gone, or so many seconds later."""
-    until = time.monotonic() + patience_s
-    while (found := holders()) and time.monotonic() < until:
-        time.sleep(_AGAIN_S)
-    return found
-
-
-def _holder(path: Path) -> str:
-    try:
-        about = json.loads(path.read_text())
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["since_ms"] / 1000))
-        return f"process {about['process']} on {about['host']} since {since}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+    return is_locked(directory / DEPLOYMENT_LOCK)

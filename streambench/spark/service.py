@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
+from streambench.job.running import IfRunning, check_if_running
 from streambench.redaction import redacted
 from streambench.spark.deployment import Deployment, OnProgress, check_watching, checked
 from streambench.spark.plan import DeployPlan
 from streambench.spark.result import DeployError, DeployProgress, DeployResult
-from streambench.spark.running import IfRunning, check_if_running
 from streambench.spark.session import check_master, require
 from streambench.spark.shared_session import SharedSession
 

@@ -33,6 +33,7 @@ from streambench.container.timers import WindowsLeft
 from streambench.errors import FencedError, StreambenchError, described
 from streambench.job.failure import Failure
 from streambench.job.runner import ContainerRunner
+from streambench.job.running import container_holders, remaining
 from streambench.metrics.log_reporter import show_on_stderr
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -40,7 +41,7 @@ from streambench.planning.model import JobModel, PlannedContainer
 from streambench.redaction import redacted
 from streambench.spark.loop_watch import LoopWatch
 from streambench.spark.progress import Address, ProgressReporter
-from streambench.spark.running import DriverWatch, LeaseWatch, LockWatch, container_holders, remaining
+from streambench.spark.running import DriverWatch, LeaseWatch, LockWatch
 from streambench.spark.sent_captures import SentCapture, capture_folder
 from streambench.spark.shared import SharedDirectory, check_shared
 from streambench.spark.task_output import kept_output

@@ -255,7 +255,7 @@ def test_an_idle_holder_replaced_elsewhere_stops_and_takes_nothing_back(
         with suppress(TimeoutExpired):
             idle.wait(0.02)
             pytest.fail(f"it ended: {idle.communicate()}")
-    second = project.start("run", "job.properties", "--container", "0")
+    second = project.start("run", "job.properties", "--container", "0", "--if-running", "take-over")
     _, errors = idle.communicate()
     assert idle.returncode == 1
     assert "container 0: the container was started again" in errors

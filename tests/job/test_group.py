@@ -343,7 +343,7 @@ def test_a_plain_start_of_the_job_ends_the_group(project: Project) -> None:
     group = Group(project)
     member = group.start()
     group.shares()
-    project.ok("run", "job.properties", "--until", "caught-up")
+    project.ok("run", "job.properties", "--until", "caught-up", "--if-running", "take-over")
     assert os.waitstatus_to_exitcode(os.waitpid(member, 0)[1]) == 1
 
 

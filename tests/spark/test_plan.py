@@ -201,7 +201,7 @@ def test_the_master_is_from_environment_or_configuration_or_all_cores(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streambench.spark.running._PATIENCE_S", 0)
+    monkeypatch.setattr("streambench.job.running._PATIENCE_S", 0)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -102,6 +102,8 @@ class CheckpointCommands(JobCommands):
             self._apply(job, rewind)
 
     def _apply(self, job: Job, rewind: Rewind) -> None:
+        if elsewhere := job.elsewhere:
+            print(f"{elsewhere}; it ends there, at its last commit")
         for task, places in rewind.places().items():
             print(f"{task}: goes on with {places}")
         rewind.apply()

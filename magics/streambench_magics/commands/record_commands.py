@@ -44,6 +44,11 @@ class ReplayJob(Job):
         self._stamp = file_stamp(session.container.factory)
         self.session = self._former = session
 
+    @property
+    def elsewhere(self) -> str:
+        """Nothing: it has no streams and checkpoints but its own."""
+        return ""
+
     def check(self) -> None:
         """Nothing to check: it is open."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
+from streambench.container.container import Container
 from streambench.errors import CheckpointError, ConfigError
 from tests.magics.conftest import Shell
 
@@ -95,3 +99,24 @@ def test_what_is_no_place_is_refused_before_the_job_is_stopped(summed: Shell) ->
     with pytest.raises(CheckpointError, match="there is no commit 99"):
         summed.run("%stream rewind 99.1")
     assert summed.magics.bench.job("Sum").state == "paused"
+
+
+def test_a_job_that_runs_elsewhere_is_named_before_it_is_taken_over(summed: Shell) -> None:
+    summed.run("%stream stop")
+    running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
+    running.start()
+    where = f"Sum is running elsewhere: process {os.getpid()} on {socket.gethostname()} has container 0; "
+    assert f"{where}the first step or run here takes it over" in summed.run("%stream create Sum")
+    assert summed.run("%stream step").startswith(f"{where}it is taken over from there, at its last commit\n")
+    assert "elsewhere" not in summed.run("%stream step")
+    summed.run("%stream stop")
+    running.abandon()
+
+
+def test_a_rewind_of_a_job_that_runs_elsewhere_says_so(summed: Shell) -> None:
+    summed.run("%stream stop")
+    running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
+    running.start()
+    said = summed.run("%stream rewind oldest").splitlines()
+    assert said[0].startswith("Sum is running elsewhere: ") and "; it ends there" in said[0]
+    running.abandon()
