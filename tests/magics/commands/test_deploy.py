@@ -178,7 +178,8 @@ def test_a_dry_run_shows_the_plan_and_leaves_the_job_as_it_is(ready: Shell) -> N
     ready.run("%stream send log.numbers --from range(10)")
     ready.run("%stream step 4")
     assert ready.run("%stream deploy --dry-run --containers 2 --by-lag").splitlines() == [
-        "double-1: a dry run; nothing was started; lag: 5 in container 0, 5 in container 1",
+        "double-1: a dry run; nothing was started; lag: 5 in container 0, 5 in container 1; "
+        "dealt by messages: no rounds have measured their time yet",
         "double runs here: without --dry-run it commits and stops first",
         "container  tasks        partition      from  to  lag",
         "        0  Partition 1  log.numbers.1     0   5    5",
