@@ -19,7 +19,7 @@ from streambench.debug.view.panel_state import PanelState, PanelStateReader
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.wording import speaking
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, TaskError
 from streambench.job.result import ContainerRun, Ended
 from streambench.job.runner import positions
 from streambench.model import SystemStreamPartition
@@ -206,7 +206,7 @@ class WatchedContainer:
 
     def _perform(self, command: str) -> None:
         name, _, value = command.partition(" ")
-        self.notice = ""
+        self.notice, before = "", self._of.state
         try:
             with speaking("terminal"):
                 self._do[name](self, value)
@@ -214,7 +214,8 @@ class WatchedContainer:
             # What the task raised stands in the state of the container.
             if name == "leave":
                 self.problem, self.is_over = error, True
-            self.notice = "" if self._of.state == "failed" else f"{name}: {error}"
+            is_shown = self._of.state == "failed" and (before != "failed" or isinstance(error, TaskError))
+            self.notice = "" if is_shown else f"{name}: {error}"
         self._on_change()
 
     def _perform_others(self) -> None:

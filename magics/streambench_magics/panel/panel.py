@@ -25,7 +25,7 @@ from IPython import display as ipython
 
 from streambench.debug.view.panel_state import PanelState, PanelStateReader, static_view
 from streambench.debug.wording import speaking
-from streambench.errors import StreambenchError
+from streambench.errors import StreambenchError, TaskError
 from streambench.model import SystemStream
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.jobs.marks import MARKS
@@ -206,14 +206,17 @@ class Panel:
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:
-            self._notice = ""
+            self._notice, before = "", self.job.state
             try:
                 with speaking("magics"):
                     self._do(command)
             except (Exception, KeyboardInterrupt) as error:  # the latter where its message was given up
                 # What the task raised stands in the state of the job; anything else stands at the foot of
                 # the panel.
-                self._notice = "" if self.job.state == "failed" else f"{command}: {error}"
+                is_shown = self.job.state == "failed" and (
+                    before != "failed" or isinstance(error, (TaskError, KeyboardInterrupt))
+                )
+                self._notice = "" if is_shown else f"{command}: {error}"
             self._wake.set()
 
     def _give_up(self) -> None:

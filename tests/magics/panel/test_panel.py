@@ -183,6 +183,14 @@ def test_a_failure_is_on_the_panel(page: Page) -> None:
     assert "ValueError: cannot count this" in page.html
 
 
+def test_what_a_failed_job_refuses_is_on_the_panel(page: Page) -> None:
+    page.ip.run("%stream send mem.clicks bad --partition 0")
+    page.press("step 10")
+    wait_until(lambda: page.updates and 'data-state="failed"' in page.html)
+    page.press("break message mesage > 3")
+    wait_until(lambda: "unknown name" in page.html)
+
+
 def test_a_snapshot_of_a_job_that_fails_meanwhile_has_the_reason(
     ip: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
