@@ -43,6 +43,8 @@ _START = f"""([index, run]) => {{
     app.commands.execute('notebook:run-cell').then(done, done);
 }}"""
 
+_IS_READY = f"() => {{ {_PANEL} return Boolean(ready); }}"
+
 _OUTPUTS = f"""(index) => {{
     {_PANEL}
     return ready.content.widgets[index].model.toJSON().outputs || [];
@@ -149,6 +151,7 @@ class Notebook:
     def start_cell(self, index: int) -> int:
         """Starts a cell and returns at once, with a number to ``wait_run`` for."""
         run = next(_runs)
+        self.page.wait_for_function(_IS_READY)
         self.page.evaluate(_START, [index, run])
         return run
 
