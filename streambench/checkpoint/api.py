@@ -5,8 +5,8 @@ moment no container of an older start can commit any more, however many there we
 containers is stored with it.
 
 **Holders.** Within a generation each container has one holder at a time, the process that *claimed* it last.
-A container that is started again (a restarted process, a re-executed Spark task) claims it again, and the
-former holder, should it still be alive, is fenced.
+A restarted process or a re-executed Spark task claims its container again. The former holder, should it still
+be alive, is fenced.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Checkpoint(Struct, frozen=True):
     to read the partitions of which it has processed nothing yet (the first offset to be read).
     ``changelogs``: per store, the changelog's upcoming offset when this checkpoint was made: a restore stops
     there. ``generation`` and ``sequence`` say which commit it belongs to, ``time_ms`` when that was; they are
-    the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` were asked
-    for. ``identities``: which partitions they were (``SystemAdmin.identity``), of those of which that is
-    known. ``window_ms``: when the task's last ``window()`` was, or before the first one when its time began
-    to run (milliseconds since 1970); None where it has none. ``formats``: per store, the names of the bytes
-    of its keys and values; older checkpoints lack it. ``absent``: the stores that the configuration has not
-    named since, with the last commit that knew them (``3.17``). Their changelogs and formats stay in here.
+    the writer's, a manager keeps them as they are. Generation 0 is a rewind, whose ``starts`` were asked for.
+    ``identities``: which partitions they were (``SystemAdmin.identity``), of those of which that is known.
+    ``window_ms``: when the task's last ``window()`` was, in milliseconds since 1970. Before the first one,
+    when its interval began; None where it has none. ``formats``: per store, the names of the bytes of its
+    keys and values; older checkpoints lack it. ``absent``: the stores that the configuration has not named
+    since, with the last commit that knew them (``3.17``). Their changelogs and formats stay in here.
     """
 
     offsets: Mapping[SystemStreamPartition, str]

@@ -8,10 +8,10 @@ A ledger holds the generations, and under each generation a ledger each of its c
                                   ``commit``, ``closed``
 
 Every record of a container holds the checkpoints of all its tasks, so that the last one suffices. Those of
-the job are the base of its last generation with the last records of its containers laid over it. A generation
-is opened by *closing* the containers of the one before, whose last records cannot change any more from then
-on, and by linking a generation that carries them over. The link decides; whatever process died before it has
-changed nothing but that the containers of the older start must stop.
+the job are the base of its last generation with the last records of its containers laid over it. To open a
+generation, its writer *closes* the containers of the one before, whose last records cannot change any more.
+Then it links a generation that carries these records over. The link decides; whatever process died before it
+has changed nothing but that the containers of the older start must stop.
 
 **Pruning.** Of a container's records its commits go, oldest first, and the very first record like a commit.
 No other ``open`` or ``closed`` does, as long as its generation is there. So a holder cannot be late: the

@@ -153,7 +153,7 @@ class JournalRecords:
         """Append a record behind the last one of the former holder, which may still commit meanwhile.
 
         ``read`` gives the content of the last record, if it can be read, and the checkpoints to continue
-        with; ``base``: those where there is no record. Returns the new record (None where the container is
+        with. ``base``: those where there is no record. Returns the new record (None where the container is
         closed already), the checkpoints, and the number of the last commit."""
         while True:
             top = ledger.last()

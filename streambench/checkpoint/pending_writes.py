@@ -50,8 +50,8 @@ class PendingWritesApplier(Protocol):
         self, effects: PendingWrites, missing_record: Callable[[int, int], Path | None] = ...
     ) -> None:
         """Before a commit is made: can it be applied? Raises CheckpointError where a partition holds later
-        commits of this producer, so that these would be taken for written already, or one (with this
-        generation and sequence) whose record is missing, so that its outputs would be written twice; and
+        commits of this producer: these effects would be taken for written already. Also where it holds one of
+        this generation and sequence whose record is missing: its outputs would be written twice. Raises
         MessageTooLargeError where there is too much for one partition."""
 
     def apply(self, effects: PendingWrites) -> None:

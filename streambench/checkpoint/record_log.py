@@ -4,8 +4,8 @@ A record is written under a temporary name, synced, and *linked* to its number, 
 is taken. So one of several writers wins, and the others see that they are too late. Two things would
 break this and are ruled out:
 
-- **An empty directory** looks like one whose first records were pruned; so a ledger's directory
-  appears by one rename, with its first record in it, and is never empty afterwards.
+- **An empty directory** looks like one whose first records were pruned. So a ledger's directory appears by
+  one rename, with its first record in it, and is never empty afterwards.
 - **A pruned number is free again.** A process that slept through it all could link it. Records are therefore
   pruned in ascending order only. A writer that might be late names a *witness*, a record that would have been
   pruned before, and holds it open. If that is gone from its name after the link, the new record may follow

@@ -29,9 +29,9 @@ class Start(Struct, kw_only=True):
     rewound: bool = False
 
     def producer(self, container: int) -> str:
-        """The name under which the commits of a container are written to streams. Never the same for two
-        journals: where one was deleted, the numbers of the next begin again, and must not be taken for those
-        that were written already."""
+        """The name under which the commits of a container are written to streams. No two journals have the
+        same one. Where one was deleted, the numbers of the next begin again, and must not be taken for those
+        already written."""
         return f"{self.job}/{self.journal}/c{container}"
 
     def plain(self) -> Generation:

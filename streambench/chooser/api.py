@@ -16,8 +16,8 @@ class MessageChooser(ABC):
     The calls come in the order ``register`` (once per partition), ``start``, then ``update`` and ``choose``
     as they may come, then ``stop``. All on the container's thread.
 
-    - At most one message of each partition is inside the chooser at a time: the next one is handed over by
-      ``update`` only after ``choose`` has returned the one before.
+    - At most one message of each partition is inside the chooser at a time. ``update`` hands over the next
+      one only after ``choose`` has returned the one before.
     - ``choose`` returns each message exactly once, and none that it was not given.
     - ``choose`` may return None although messages are inside, to wait for others. The container then looks
       for new messages and asks again. A chooser that never answers stops the job from going on.

@@ -26,19 +26,18 @@ class BootstrappingChooser(MessageChooser):
     they have caught up.
 
     A partition *lags* until a message with an offset at or beyond the newest one at the start (``bootstrap``)
-    has been chosen. It has caught up from the start where nothing was there to read from its first offset on,
-    and also once ``at_head`` says that all of it has been read: that newest one may not exist any more, or
-    it may not have been known. Partitions that are never registered do not count, they belong to other
-    containers.
+    has been chosen. It has caught up from the start where nothing was there to read from its first offset on.
+    It also has once ``at_head`` says that all of it has been read: the newest message may not exist any more,
+    or was not known. Partitions that are never registered do not count, they belong to other containers.
 
     The gate is exclusive by itself: everything else waits in it, even while the lagging streams have nothing.
     That goes for a partition that has caught up while another of its stream lags, too. Several bootstrap
-    streams go one after the other by ``priorities``, the higher first, one without a priority (or with a
-    negative one) before those with one. Equal ones go together. What waited goes on in the order of its
-    arrival, and from then on its stream is a stream like others.
+    streams are read one after the other by ``priorities``, the higher first. One without a priority, or with
+    a negative one, comes before those with one. Equal ones go together. What waited goes on in the order of
+    its arrival, and from then on its stream is a stream like others.
 
-    ``compare`` compares two offsets of one partition, or has such a function for each system by name: the
-    offsets of one system may be nothing like those of another. Without it (and for a system that is not
+    ``compare`` compares two offsets of one partition. It may also be a mapping with such a function for each
+    system by name, since the offsets of systems differ in form. Without it (and for a system that is not
     named) offsets are compared as whole numbers.
     """
 
@@ -118,8 +117,10 @@ class BootstrappingChooser(MessageChooser):
         return self._wrapped_choose()
 
     def take_batch(self, offsets: Sequence[str]) -> int:
-        """Return the size of the next batch, which ends where the partition has caught up while anything
-        lags: others may have to go first from there on."""
+        """Return the size of the next batch.
+
+        While anything lags, the batch ends where the partition has caught up, since others may have to come
+        first from there on."""
         if not self._closed:
             return take_batch(self._wrapped, offsets)
         ssp = self._chosen

@@ -32,9 +32,9 @@ class Explanation(Struct, frozen=True):
     """A decision of a chooser.
 
     ``rule``: what decided, in a few words. ``winner``: the message that was chosen, None where none was.
-    ``waiting``: the messages that were there and were not chosen; those that the chooser named in the order
-    in which they would go if nothing else came. ``held``: of which partitions nothing could be chosen
-    whatever was there, and why. ``gate``: what everything else waits for at present, empty while the
+    ``waiting``: the messages that were there and were not chosen. Those that the chooser named are in the
+    order in which they would be chosen if no others arrived. ``held``: of which partitions nothing could be
+    chosen whatever was there, and why. ``gate``: what everything else waits for at present, empty while the
     bootstrap gate is open.
     """
 

@@ -30,10 +30,11 @@ class Rotating(Protocol):
     """A chooser that may only rotate the partitions."""
 
     def rotation(self) -> deque[IncomingMessageEnvelope] | None:
-        """The queue of what is inside, if this chooser only rotates the partitions: ``choose`` takes what
-        stands in front of it, ``update`` puts a message behind all others, and nothing else has a say. The
-        container then works on the queue by itself, as if it had called both. None where it is to ask for
-        every message."""
+        """The queue of what is inside, if this chooser only rotates the partitions.
+
+        Then ``choose`` takes the first one of the queue, ``update`` appends a message, and nothing else
+        decides. The container then works on the queue by itself, as if it had called both. None where it is
+        to ask for every message."""
 
 
 def quickest(chooser: MessageChooser) -> tuple[Choose, Empty]:

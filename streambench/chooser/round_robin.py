@@ -14,8 +14,8 @@ from streambench.model import IncomingMessageEnvelope
 class RoundRobinChooser(MessageChooser):
     """A queue of the partitions' next messages, in the order of their arrival.
 
-    Since each partition has one message inside, partitions that never run dry take turns, and a message waits
-    for at most one of each other partition.
+    Each partition has one message inside. So partitions that never run dry are served in rotation, and a
+    message waits for at most one of each other partition.
     """
 
     def __init__(self) -> None:

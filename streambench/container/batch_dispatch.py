@@ -1,8 +1,8 @@
 """Batches for tasks with ``process_batch``: how many messages make one, and the call of the task.
 
-The event loop treats a batch as it treats a message: it is chosen (by its first message), given to its
-tasks, and followed by windows, outputs and commits. The differences are here, so that they cost jobs without
-``process_batch`` nothing.
+The event loop treats a batch as it treats a message. The chooser chooses it by its first message. It is given
+to its tasks, and followed by windows, outputs and commits. The differences are here, so that they cost jobs
+without ``process_batch`` nothing.
 """
 
 from __future__ import annotations

@@ -64,9 +64,11 @@ class ChoiceBurst:
     def __init__(
         self, queue: deque[IncomingMessageEnvelope], partitions: list[PartitionBuffer], depth: int
     ) -> None:
-        """``depth`` messages of each of these partitions, which have one subscription, whose candidates stand
-        in front in the queue in this order, and of which each has at least as many more. More than one only
-        where no other partition has a candidate."""
+        """A burst over partitions with one subscription each, whose candidates are at the front of the queue
+        in this order.
+
+        It takes ``depth`` messages of each, and each has at least as many more. More than one only where no
+        other partition has a candidate."""
         self._queue = queue
         self._partitions = partitions
         if depth == 1:

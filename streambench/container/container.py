@@ -58,8 +58,8 @@ class Container(ContainerView):
     starts it, and stops it with a commit; an exception abandons it, as a crash would.
 
     All of these are called on one thread at a time; from other threads only ``post`` and ``pause`` may be
-    used. When a task (or a system) raises, the container closes its tasks without a commit, its state is
-    ``failed``, and the next start goes on from the last checkpoint.
+    used. When a task (or a system) raises, the container closes its tasks without a commit, and its state is
+    ``failed``. The next start continues from the last checkpoint.
     """
 
     def __init__(
@@ -168,11 +168,18 @@ class Container(ContainerView):
         return self._advance(lambda: self._step(n), one_by_one=not batches)
 
     def run(self, until: Until = None) -> int:
-        """Process messages; how many. ``"caught-up"``: to the head of all inputs; an int: so many; a
-        callable: until it returns true (called between messages or batches, and again and again while there
-        are none; an exception of it ends the run, not the container); None: until paused or shut down
-        by a task. Each of them returns as well when all inputs have ended (``at_end``), and where an observer
-        holds a message."""
+        """Process messages, and return how many.
+
+        ``until`` says when it returns:
+
+        - ``"caught-up"``: at the head of all inputs.
+        - An int: after so many messages.
+        - A callable: once it returns true. It is called between messages or batches, and repeatedly while
+          there are none. An exception of it ends the run, not the container.
+        - None: when it is paused, or shut down by a task.
+
+        Each of them returns as well when all inputs have ended (``at_end``), and where an observer holds a
+        message."""
         if until is None:
             return self._advance(lambda: self._loop.run())
         if until == "caught-up":
@@ -246,8 +253,8 @@ class Container(ContainerView):
         Raises ContainerStateError.
 
         ``stuck``: while a task is in the middle of a message that does not end, on another thread than this
-        one. If it ever goes on, it can do nothing any more: what its task was handed refuses, nothing of it
-        is sent or committed, and ``run`` raises there."""
+        one. If it ever continues, it has no effect: the task's handles refuse, nothing of it is sent or
+        committed, and ``run`` raises there."""
         if stuck:
             self._abandoned = True
             if self.state == "running":
@@ -291,8 +298,8 @@ class Container(ContainerView):
 
     @property
     def busy_s(self) -> float:
-        """For how many seconds ``run`` or ``step`` has been busy with one message (or one window, or commit),
-        give or take a poll interval; 0 where neither goes on at present. May be read on any thread."""
+        """Seconds for which ``run`` or ``step`` has been busy with one message, window or commit, give or
+        take a poll interval. 0 while neither runs. May be read on any thread."""
         if not self._is_advancing:
             return 0.0
         return max(

@@ -197,8 +197,8 @@ class EventLoop:
     def _choice_calls(
         self, *, may_burst: bool
     ) -> tuple[deque[IncomingMessageEnvelope] | None, Choose, Any, Callable[[IncomingMessageEnvelope], None]]:
-        """The calls by which ``run`` chooses: the queue of a round robin where bursts are allowed,
-        ``choose``, the exceptions by which it reports that there is no message, and ``update``."""
+        """The calls by which ``run`` chooses: the queue of a round robin where bursts are allowed, and
+        ``choose``. Then the exceptions by which it reports that there is no message, and ``update``."""
         chooser = self._multiplexer.chooser
         if self._resumed is not None:
             return None, self._take_resumed, (), chooser.update
@@ -264,8 +264,10 @@ class EventLoop:
     def _run_burst(
         self, processed: int, due: int
     ) -> tuple[int, int, IncomingMessageEnvelope | None, PartitionBuffer | None]:
-        """Run the planned burst: the messages processed so far, how many these have to be before the next
-        burst, the message chosen last, and its partition."""
+        """Run the planned burst.
+
+        Returns the messages processed so far, how many these have to be before the next burst, the message
+        chosen last, and its partition."""
         runner = self._burst_runner
         burst = runner.planner.take_planned()
         try:

@@ -1,8 +1,8 @@
 """The capture of a container that fails: the state and messages from which its failure can be replayed.
 
-It costs nothing before a failure. At the failure, the state of the failing task is taken from the last
-commit, and the messages since then are read again from their streams. Their replay leads to the state
-before the failing message, without what that one wrote before it failed.
+It costs nothing before a failure. At the failure, it takes the state of the failing task from the last
+commit, and reads the messages since then again from their streams. Their replay leads to the state before the
+failing message, without what that one wrote before it failed.
 """
 
 from __future__ import annotations

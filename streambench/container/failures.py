@@ -213,8 +213,8 @@ def placed(
     sent: str,
     partitions: Mapping[SystemStreamPartition, PartitionBuffer],
 ) -> StreambenchError:
-    """The error of the output at place ``at``, with the message that led to it, and the callback that sent it
-    (its line is not known any more)."""
+    """The error of the output at index ``at``, with the message that led to it, and the callback that sent
+    it. The line of the ``send`` is not known any more."""
     envelope = outgoing[at][2]
     if envelope is None:
         text = f"{error} ({sent})" if sent else str(error)

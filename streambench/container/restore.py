@@ -1,8 +1,8 @@
 """State from its changelog, as it was at the last checkpoint.
 
 A checkpoint says how long the changelog was when it was made. What stands behind that was written by a run
-that died before its commit: it is no part of the state. It cannot be cut off, so it is set right: for each
-key that it touches, the value that is valid at the checkpoint is to be written behind it.
+that died before its commit: it is no part of the state. It cannot be cut off, so it is corrected. For each
+key that it touches, the value that is valid at the checkpoint is written behind it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Restore:
     ``here``: what the changelog's partition holds, asked after every older writer was fenced. ``committed``:
     its upcoming offset as of the checkpoint, the first that is not part of the state; None: nothing was
     committed, so that none is. ``compare``: that of the changelog's system. ``held``: the offset up to which
-    the engine holds the state already, so that only what stands behind it has to be read; None: the engine is
-    empty.
+    the engine holds the state already, so that only what follows has to be read. None: the engine is empty.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Snapshots of stores: written at commits beside their changelogs, so that a start need not read these whole.
 
 The state at an offset of a changelog is what all messages before it lead to. So a snapshot at any offset up
-to the committed one, with the messages between the two, leads to the committed state; unless compaction has
-removed some of those, or the changelog is another one by now.
+to the committed one, with the messages between the two, leads to the committed state. It does not where
+compaction has removed some of those, or where the changelog was replaced.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class RestoreProgress(Struct, frozen=True):
 
 
 class StoreParts(Struct, frozen=True, kw_only=True):
-    """The parts of a container that its stores need. ``directory``: that of the job, for the files of stores;
-    None: it has none, and they get one for this container alone, which goes with it. ``meter``: where the
+    """The parts of a container that its stores need. ``directory``: that of the job, for the files of stores.
+    Where it is None, they get one for this container alone, which is deleted with it. ``meter``: where the
     tasks' calls of their stores are timed."""
 
     config: Config

@@ -33,9 +33,10 @@ _STARVED_PER_CHECK = 250
 
 
 class WindowsLeft(Struct, frozen=True):
-    """Messages that no ``window()`` has followed yet when a run ended: ``messages`` of them, with a window
-    every ``every_ms`` milliseconds (0 or less: none is configured). ``has_run``: a window() ran, before
-    them."""
+    """Messages that no ``window()`` has followed yet when a run ended.
+
+    There are ``messages`` of them, with a window every ``every_ms`` milliseconds (0 or less: none is
+    configured). ``has_run``: a window() ran, before them."""
 
     messages: int = 0
     every_ms: int = 0

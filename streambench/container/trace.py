@@ -1,6 +1,6 @@
 """The trace of a container for the history: inputs, choices, writes and outputs, in order.
 
-A trace is filled in bulk, by lists that the container appends to: bursts stay possible, and a container
+A trace is filled in bulk, by lists that the container appends to. So bursts stay possible, and a container
 without a trace does nothing for it. ``streambench.debug.history.block_log`` reads it between two messages.
 """
 
@@ -71,14 +71,13 @@ class Trace:
 
     ``chunks``: messages as they were read, in order per partition. ``chosen``: the messages chosen; of a
     batch its first one, as often as the batch has messages. ``batches``: the position after each batch of
-    several messages, and their number.
-    ``traced``: writes to stores, in order, five entries for each: the message in work or the position, the
-    number of the store, the key, its former value and its new one (None: no value). ``sent``: outputs.
-    ``events``: windows, ends of inputs, commits.
-    ``ticks``: readings of the clock by stores whose entries expire, each with the number of events before it,
-    and that of ``callbacks``: those without a message, since ``begin``. ``base``: the messages chosen before
-    ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from time
-    to time inside an iteration.
+    several messages, and their number. ``traced``: writes to stores, in order, five entries for each. These
+    are the message in work or the position, the number of the store, the key, its former value and its new
+    one. None stands for no value. ``sent``: outputs. ``events``: windows, ends of inputs, commits. ``ticks``:
+    readings of the clock by stores whose entries expire. Each comes with the number of events before it, and
+    with ``callbacks`` at that time. ``callbacks`` counts the callbacks without a message, since ``begin``.
+    ``base``: the messages chosen before ``chosen``. ``stores``: the task and the name of each store, by its
+    number. ``on_check``: called from time to time inside an iteration.
     """
 
     def __init__(self) -> None:

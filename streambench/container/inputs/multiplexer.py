@@ -118,8 +118,8 @@ class Multiplexer:
                 self._decode(partition, chunk)
 
     def return_credit(self, partition: PartitionBuffer) -> None:
-        """Return to the reader of a partition that takes batches the credit for what no longer waits, so that
-        it reads on while a batch is processed."""
+        """Return credit to the reader of a partition that takes batches, for the messages that no longer
+        wait. So it reads on while a batch is processed."""
         taken = partition.unreturned_credit - len(partition.buffer)
         if taken > 0:
             self._consumers.consumed(partition.ssp, taken)

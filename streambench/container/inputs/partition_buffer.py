@@ -29,7 +29,7 @@ class PartitionBuffer:
     """One input partition on its way to the chooser.
 
     ``subscriptions``: the tasks that get its messages (several for a broadcast input). ``sole_subscription``
-    is the only one; None where there are several, where one begins later than the buffer does, and while a
+    is the only one. It is None where there are several, where one begins later than the buffer, and while a
     message that cannot be decoded waits. ``end``: the first offset that is no longer read, None for no end.
     ``bounded``: the partition ends there, and what follows is not just left for the next time.
     ``fetch_limit``: the messages to request at once.

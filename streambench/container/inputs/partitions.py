@@ -38,9 +38,9 @@ def checked_inputs(config: Config, job: str, systems: Systems) -> list[SystemStr
 def _warn_of_strangers(
     config: Config, inputs: Sequence[SystemStream], named: Container[SystemStream]
 ) -> None:
-    """Log a warning where a setting of inputs is for a stream that is none, but whose name is much like that
-    of one: a slip of the pen, by which messages may be passed over. No error, since inputs come and go while
-    their settings stay."""
+    """Log a warning where a setting is for a stream that is no input, but is named much like one. This is
+    likely a typing error, by which messages may be skipped. No error, since inputs come and go while their
+    settings stay."""
     for key in config:
         names = config_keys.input_named(key)
         if names is None or SystemStream(*names) in named:

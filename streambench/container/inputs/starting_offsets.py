@@ -1,13 +1,18 @@
 """Starting offsets: from checkpoints, the configuration and the bounds of the partitions.
 
-The order of precedence (design of Samza's OffsetManager, with its silent cases made loud): what the task sets
-in ``init``; a start point that was asked for (``streambench checkpoints --rewind``); the checkpoint,
-unless ``samza.reset.offset``; ``samza.offset.default`` of the stream, then of its system; upcoming. A
-partition that a stream has got since the job was last started is read from its beginning: what arrived there
-before the job noticed was meant for it. A partition that another task had before (another grouper makes other
-tasks) goes on where that one has left it. But a task that has had it itself, before that, goes on where its
-own state stands. The checkpoint of a partition that another one has replaced under its name is treated as an
-offset that is out of range is: reported, and the default followed.
+The order of precedence is that of Samza's OffsetManager, with its silent cases made loud:
+
+1. what the task sets in ``init``;
+2. a start point that was asked for (``streambench checkpoints --rewind``);
+3. the checkpoint, unless ``samza.reset.offset``;
+4. ``samza.offset.default`` of the stream, then of its system;
+5. upcoming.
+
+A partition that a stream has got since the job was last started is read from its beginning. What arrived
+there before the job noticed was meant for it. A partition that another task had before (another grouper makes
+other tasks) goes on where that one has left it. But a task that has had it itself, before that, goes on where
+its own state stands. Where another partition has replaced one under its name, the old checkpoint is treated
+like an offset out of range. It is reported, and the default applies.
 """
 
 from __future__ import annotations
@@ -228,9 +233,10 @@ def earlier(config: Config, systems: Systems, ssp: SystemStreamPartition, one: s
 
 
 def start_point(systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, where: str) -> str:
-    """The offset that a start point means now: ``oldest``; ``upcoming``; ``timestamp:`` with milliseconds
-    since 1970 or a date (the first message that is not older); or an offset. ``here``: what the partition
-    holds. Raises OffsetError."""
+    """The offset that a start point means now.
+
+    A start point is ``oldest``, ``upcoming``, an offset, or ``timestamp:`` with milliseconds since 1970 or a
+    date, for the first message that is not older. ``here``: what the partition holds. Raises OffsetError."""
     oldest = here.oldest or here.upcoming or "0"
     if not systems.admin(ssp.system).replayable:
         raise OffsetError(

@@ -1,7 +1,7 @@
 """The metrics of a container and its tasks at one moment.
 
-What only a reader of metrics wants to know is not counted with every message: it is worked out here, from
-what the event loop has anyway, when they are asked for.
+What only a reader of metrics wants to know is not counted with every message. It is computed here on request,
+from what the event loop has anyway.
 """
 
 from __future__ import annotations

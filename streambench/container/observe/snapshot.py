@@ -18,11 +18,11 @@ class PartitionSnapshot(Struct, frozen=True):
     """An input partition.
 
     ``position``: the first offset that is not processed yet. ``lag``: how many messages are left up to
-    ``upcoming``, None where offsets are no numbers, or the end is unknown. ``checkpointed``:
-    the last offset in a checkpoint. ``waiting``: messages in memory. ``processed``: messages since the start.
-    ``status``: what the chooser has to say of it, in a word or two. ``turn``: how many choices from now its
-    next message comes if nothing else comes, 1 for the next one; None where nothing waits, it is held back,
-    or the chooser does not say. ``at_head``: nothing waits, and there was nothing more when it was last
+    ``upcoming``, None where offsets are no numbers, or the end is unknown. ``checkpointed``: the last offset
+    in a checkpoint. ``waiting``: messages in memory. ``processed``: messages since the start. ``status``:
+    what the chooser has to say of it, in a word or two. ``turn``: the number of choices until its next
+    message is chosen if no others arrive, 1 for the next one. It is None where nothing waits, it is held
+    back, or the chooser does not say. ``at_head``: nothing waits, and there was nothing more when it was last
     asked, which is all that is known of an input without ``lag``.
     """
 

@@ -93,8 +93,8 @@ class ContainerView:
 
     @property
     def callbacks(self) -> set[CodeType]:
-        """The code of the tasks' callbacks, where it is written in Python: a thread that has a frame of
-        it is in the middle of one."""
+        """The code of the tasks' callbacks, where it is written in Python. A thread that has a frame of it is
+        inside a callback."""
         return {code for task in self.status.tasks for code in task.codes()}
 
     @property

@@ -138,9 +138,9 @@ class DeadLetters:
     give the reason and the origin: ``dead-letter.reason``, ``.exception``, ``.task``, ``.direction`` (in, out
     or task), ``.source``, ``.offset``, ``.timestamp``. One of an output names the ``.stream`` it was to go
     to, one of a failure of the task the ``.traceback``. A broadcast message that cannot be decoded makes one
-    dead letter, not one per task. Dead letters are sent by being added to what was collected in this
-    iteration, so that they leave by the same door and are covered by the same commit as any output. One that
-    is too large for its stream is cut (``serde.letters.shorter``).
+    dead letter, not one per task. Dead letters are added to what was collected in this iteration. So they are
+    sent like any output, and the same commit covers them. One that is too large for its stream is cut
+    (``serde.letters.shorter``).
 
     ``stream``: that of the dead letters, None where there is none. ``input``: the message of this iteration,
     for the dead letters of outputs; the driver of the tasks sets it where ``notes_input``.

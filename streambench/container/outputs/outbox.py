@@ -1,8 +1,8 @@
 """Steps 4 and 5: the outbox. Every effect of a container goes through it.
 
 That is: messages that tasks send, changes of state on their way to a changelog, and checkpoints. An outbox is
-replaceable as a whole: one that only keeps what it is given holds effects back, one that throws them away is
-a crash.
+replaceable as a whole. One that only keeps what it is given holds effects back; one that drops them is a
+crash.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ class Outbox(Protocol):
 
     @property
     def can_defer(self) -> bool:
-        """True where sends may be deferred by a few messages: all streams seen so far buffer messages at
-        first (in memory, or until a batch of a log is full)."""
+        """True where sends may be deferred by a few messages.
+
+        All streams seen so far buffer messages at first, in memory or until a batch of a log is full."""
 
     def apply_limits(self) -> None:
         """Append batches that have reached their limit in size or time. Between two messages."""
@@ -141,8 +142,10 @@ class Outbox(Protocol):
         checkpoints, by task, as they were written. Raises FencedError."""
 
     def write_changes(self, changes: Sequence[StoreChanges]) -> None:
-        """Write changes of state to their changelogs: those of a commit, or at a start those that set right
-        what a run left behind that died before its commit."""
+        """Write changes of state to their changelogs.
+
+        They are those of a commit; or, at a start, those that correct what a run wrote that died before its
+        commit."""
 
     def check(self) -> None:
         """Raise FencedError where it is known that another holder has taken over."""
@@ -159,8 +162,8 @@ class Outbox(Protocol):
 
 
 class _Route(NamedTuple):
-    """The route of messages to a stream, the same for all its writers: the calls of its producer, and the
-    partitions of messages without a key."""
+    """The route of messages to a stream: the calls of its producer, and the partitions of messages without a
+    key. All its writers share it."""
 
     send: Sender
     appends: PartitionAppenders | None
@@ -257,9 +260,9 @@ class BaseOutbox:
         self._stream_writers.close_for_writes(self._refusal)
 
     def _require_open(self) -> None:
-        """Raise ContainerStateError after ``close_for_writes``. To be called when all that a checkpoint
-        stands for is done, just before it is written: what was done later than
-        ``close_for_writes`` may have been in vain."""
+        """Raise ContainerStateError after ``close_for_writes``. It is called just before a checkpoint is
+        written, when all that the checkpoint covers is done. What was done after ``close_for_writes`` may
+        have had no effect."""
         if self._refusal is not None:
             raise self._refusal
 

@@ -1,9 +1,9 @@
 """Messages sent by the column: ``collector.send_batch``.
 
-What one ``send`` does for a message is done here for a whole column: serialised, dealt out to partitions by
-key, and handed to the producer as Arrow arrays. A log appends them as they are. Where something is only known
-message by message (a key that is no bytes in a stream without a serde, a system that takes envelopes), it
-goes the way of single messages.
+What one ``send`` does for a message is done here for a whole column. It is serialised, dealt out to
+partitions by key, and handed to the producer as Arrow arrays. A log appends them as they are. A column takes
+the way of single messages where something is known only message by message. Examples are a key that is no
+bytes in a stream without a serde, and a system that takes envelopes.
 """
 
 from __future__ import annotations

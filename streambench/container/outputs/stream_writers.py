@@ -31,9 +31,10 @@ and the error; raises or not."""
 
 
 class FastAppend(NamedTuple):
-    """The parts by which ``StreamWriters`` append plain messages: the appenders, the largest size, the
-    partitions of known keys, and the next partition of messages without a key. ``only_one``: there is one
-    partition only."""
+    """The parts by which ``StreamWriters`` append plain messages.
+
+    They are the appenders, the largest size, the partitions of known keys, and the next partition of messages
+    without a key. ``only_one``: there is one partition only."""
 
     appends: PartitionAppenders
     longest: int
@@ -61,9 +62,11 @@ def stream_writer(
     unserialisable: OnUnserialisable,
     keyless: Iterator[int] | None = None,
 ) -> StreamWriter:
-    """Make the writer of one output stream: it encodes messages, chooses the partition, and hands them on to
-    ``send``, or to ``appends`` (``SystemProducer.appends``) where there are any. ``keyless``: the partitions
-    of messages without a key, where an earlier writer of the stream has begun with them.
+    """Make the writer of one output stream.
+
+    It encodes messages, chooses the partition, and passes them to ``send``, or to ``appends``
+    (``SystemProducer.appends``) where there are any. ``keyless``: the partitions of messages without a key,
+    where an earlier writer of the stream has begun with them.
 
     A closure, not an object: this runs with every message that is sent.
     """
@@ -136,7 +139,7 @@ class StreamWriters:
     ``send`` takes messages in order; ``failed_index`` is its place in the list when it raised last.
     ``can_defer``: sends may be deferred by a few messages, since all streams seen so far only keep a message
     at first. ``apply_limits`` calls that of all appenders (``only_fresh``: only if there were messages
-    since), and returns the number of messages since its last call; ``pending()`` returns that number alone.
+    since), and returns the number of messages since its last call. ``pending()`` returns that number alone.
     After ``close_for_writes(error)``, which may be called on another thread, ``send`` raises ``error``.
     ``forget()`` makes it look up the writers again.
     """

@@ -64,8 +64,8 @@ class TransactionalOutbox(BaseOutbox):
     """Holds back, encoded and dealt to partitions, what tasks send, and commits it with the changes of state
     and the checkpoints.
 
-    ``inputs``: all streams that containers of this job read; what waits for one of them makes a commit due
-    when there is nothing else to do. ``on_full`` is called when as much is pending as
+    ``inputs``: all streams that containers of this job read. What is pending for one of them makes a commit
+    due when there is nothing else to do. ``on_full`` is called when as much is pending as
     ``task.commit.max.output.mb`` says, to ask for a commit.
     """
 

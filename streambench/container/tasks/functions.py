@@ -1,7 +1,7 @@
 """Tasks that are plain functions; each may take the context of its task as its last parameter.
 
-Functions have no ``self``, and globals cannot stand in for it: all tasks of a process share them, and a store
-in a global keeps the function from being sent to Spark. A function that takes one parameter more than
+Functions have no ``self``, and globals cannot replace it: all tasks of a process share them. A store in a
+global also keeps the function from being sent to Spark. A function that takes one parameter more than
 promised is given its task's own context.
 """
 
@@ -65,8 +65,8 @@ def given_to(callback: str, function: Callable[..., Any]) -> tuple[str, ...]:
     the function takes it.
 
     It does if it has a parameter named ``context`` behind the promised ones, or one more that must be given.
-    Raises ConfigError where ``context`` stands in the place of a promised one, TypeError where the function
-    cannot be called so, ValueError where it has no signature."""
+    Raises ConfigError where ``context`` has the position of a promised one, TypeError where the function
+    cannot be called so. Raises ValueError where it has no signature."""
     promised = CALLBACKS[callback]
     wanted = _context_parameter(callback, function)
     signature = inspect.signature(function, follow_wrapped=False)

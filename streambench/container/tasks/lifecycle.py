@@ -14,9 +14,9 @@ _HOOKS = [name for name in vars(TaskLifecycleListener) if name.startswith(("befo
 def lifecycle_listeners(config: Config) -> list[TaskLifecycleListener]:
     """The listeners of ``task.lifecycle.listeners``, in the listed order.
 
-    ``task.lifecycle.listener.<name>.class`` names a listener class; or a factory class with
-    ``get_lifecycle_listener(name, config)`` as in Samza; or a function of name and config that returns a
-    listener. Raises ConfigError.
+    ``task.lifecycle.listener.<name>.class`` names a listener class, a factory or a function. A factory is a
+    class with ``get_lifecycle_listener(name, config)`` as in Samza. A function takes name and config, and
+    returns a listener. Raises ConfigError.
     """
     return [_made(config, name) for name in config.names("task.lifecycle.listeners")]
 

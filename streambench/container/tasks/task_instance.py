@@ -262,8 +262,8 @@ class TaskInstance:
     def close(self) -> None:
         """Call the listeners' before_close, the task's close, the listeners' after_close. Raises TaskError.
 
-        A task that never began, since the init of another one failed, has nothing to close; where a listener
-        failed before its init, its own close is left out."""
+        A task that never began, since the init of another one failed, has nothing to close. Where a listener
+        failed before its init, its own close is omitted."""
         if self._has_begun:
             self._around("close", "close", ())
 
@@ -434,8 +434,8 @@ def check_task(factory: Any) -> None:
 def _check_parameters(
     function: Any, callback: str, name: str, *first: str, takes_context: bool = False
 ) -> None:
-    """Raise ConfigError, with the place of the function, where it does not take what it will be given (after
-    ``first``), or where a call of it would only make a coroutine or a generator, none of whose code runs.
+    """Raise ConfigError, with file and line of the function, where it does not take its arguments (after
+    ``first``). Also where a call of it would only make a coroutine or a generator, none of whose code runs.
     ``takes_context``: it may take its task's context as well."""
     given = CALLBACKS[callback]
     code = getattr(function, "__code__", None)
