@@ -54,8 +54,10 @@ class Records(Sequence[Mapping[str, Any]]):
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _lines(self) -> list[str]:
-        """The table as text: where it is too wide, texts lose their ends first and names their middles then;
-        figures stay whole, since one that is cut is a wrong one."""
+        """The table as text.
+
+        Where it is too wide, texts lose their ends first, then names their middles. Figures stay whole, since
+        a cut one is wrong."""
         cells = [
             [column, *(_one_line(cell_text(record.get(column))) for record in self.records)]
             for column in self.columns

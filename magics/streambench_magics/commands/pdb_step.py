@@ -13,8 +13,9 @@ _STEPPED = ("process", "process_batch", "window", "end_of_stream")
 
 
 class _TaskPdb(Pdb):
-    """A debugger that leaves out the frames of streambench, and whose ``quit`` lets the task go on: to end it
-    in the middle of a message would fail the job."""
+    """A debugger that skips the frames of streambench, and whose ``quit`` lets the task continue.
+
+    To end the task in the middle of a message would fail the job."""
 
     def __init__(self) -> None:
         super().__init__(skip=["streambench", "streambench.*", "streambench_magics.*"])

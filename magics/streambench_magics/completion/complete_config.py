@@ -1,5 +1,7 @@
-"""Completion in the lines of a ``%%streamconfig`` cell: keys, with the systems and stores that the cell names
-so far, and values of those keys that have only a few."""
+"""Completion in the lines of a ``%%streamconfig`` cell.
+
+It completes keys, with the systems and stores that the cell names so far, and values of those keys that have
+only a few."""
 
 from __future__ import annotations
 
@@ -42,8 +44,10 @@ def _known(cell: str) -> list[Key]:
 
 
 def _filled(pattern: str, typed: str, cell: str) -> Iterable[str]:
-    """The keys of a pattern that may become of what is typed: its own names where it has them already, those
-    of the cell in the place that is typed now."""
+    """The keys of a pattern to which the typed text may be completed.
+
+    They have its own names where they are typed already, and those of the cell at the position that is typed
+    now."""
     names, parts = typed.split("."), pattern.split(".")
     for at, part in enumerate(parts):
         if not part.startswith("<"):

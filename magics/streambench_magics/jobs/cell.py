@@ -1,7 +1,7 @@
 """From the text of a notebook cell to a task class.
 
-The cell is compiled under the name that the kernel gives to this very cell, and with as many lines before it
-as stand above it there: only then do JupyterLab's breakpoints in it stop, and tracebacks show its lines.
+The cell is compiled under the name that the kernel gives to this very cell, behind as many lines as precede
+it there. Only then do JupyterLab's breakpoints in it stop, and tracebacks show its lines.
 """
 
 from __future__ import annotations

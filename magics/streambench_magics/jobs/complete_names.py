@@ -37,8 +37,9 @@ _asked: WeakKeyDictionary[Session, Future[dict[str, list[Checkpoint]]]] = WeakKe
 def condition_completions(
     bench: Workbench, jobs: Sequence[Job], line: str, names: Sequence[str]
 ) -> tuple[str, list[str]] | None:
-    """The text to complete and what it may become, at the end of a condition of these jobs that is being
-    typed; None where that is nothing of this. ``names``: those of a moment."""
+    """The text to complete and its completions, at the end of a condition of these jobs that is being typed.
+
+    None where no condition is being typed. ``names``: those of a moment."""
     found = _FIELD.search(line)
     if found is not None:
         return found[3], _that_begin(found[3], _fields_of(bench, jobs, found[1], found[2]))

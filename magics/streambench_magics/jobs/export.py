@@ -1,5 +1,6 @@
-"""A job of the notebook as files that ``streambench run`` and ``deploy`` take: the task, its configuration,
-what it needs to be installed, and a test."""
+"""A job of the notebook as files that ``streambench run`` and ``deploy`` take.
+
+The files are the task, its configuration, what it needs to be installed, and a test."""
 
 from __future__ import annotations
 

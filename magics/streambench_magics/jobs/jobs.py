@@ -67,9 +67,9 @@ def showing_delay(job: Job, show: Callable[[str], object]) -> Iterator[None]:
 class Job:
     """A job by name: a task, a configuration, and the session over its container.
 
-    The container is made when it is first needed, and made again when the job goes on after a stop, a failure
-    or a change of its inputs: it is the same job then, and goes on from its last checkpoint. ``find_task``
-    gives the task as it is now. All methods may be called from any thread.
+    The container is made when it is first needed. It is made again when the job continues after a stop, a
+    failure or a change of its inputs. It is the same job then, and continues from its last checkpoint.
+    ``find_task`` gives the task as it is now. All methods may be called from any thread.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class Job:
 
     @property
     def busy_at(self) -> str:
-        """For how long its task has been at one message, at which, and at which line: "14 s at log.x.0@8 key
-        k2, cell [3] line 6: time.sleep(60)". Empty where that is not long."""
+        """The seconds that its task has been at one message, with the message and the line. Empty where that
+        is not long. An example: "14 s at log.x.0@8 key k2, cell [3] line 6: time.sleep(60)"."""
         busy = None if self.session is None or not self.alive else self.session.busy
         return "" if busy is None or busy.seconds < _SILENT_S else busy.described(file_name)
 
@@ -368,8 +368,8 @@ class Job:
         self._changed()
 
     def forget_ended(self) -> None:
-        """Leave a session that has ended, since its checkpoints are no longer those with which it ended; its
-        breakpoints and watches are those of the next one."""
+        """Leave a session that has ended, since its checkpoints are no longer those with which it ended. The
+        next one takes its breakpoints and watches."""
         with self._lock:
             if not self.alive:
                 self.session = None

@@ -80,7 +80,7 @@ def _of_element(
 
 def is_confirmed(config: Config, stream: SystemStream) -> bool:
     """True where sending waits until what was sent is durable. Over a network it does not: the receiver may
-    be a job of this very notebook, which goes on only when the cell that sends has ended."""
+    be a job of this notebook, which continues only when the cell that sends has ended."""
     return builtin_kind(config, stream.system) not in ("tcp", "udp")
 
 

@@ -1,7 +1,7 @@
 """The source of a task of the notebook, as a file that needs no notebook.
 
-The whole cell of the task is taken, and before it what the cell uses of other cells: imports, functions,
-classes, and constants that can be written down.
+The whole cell of the task is taken, and before it what the cell uses of other cells. These are imports,
+functions, classes, and constants that can be written down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A panel where nothing is live: a table of HTML, and text.
 
-It is read in JupyterLab, VS Code, exported pages and on GitHub, which leaves no style: what the colours say,
-letters and block characters say too.
+It is read in JupyterLab, VS Code, exported pages and on GitHub, where no style is left. Letters and block
+characters say what the colours say.
 """
 
 from __future__ import annotations

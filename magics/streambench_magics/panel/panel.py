@@ -1,9 +1,9 @@
 """The live panel of a job: two threads between the job and a widget.
 
-The *painter* takes a snapshot a few times a second and hands it to the widget where it differs from the last
-one; it is the only one that writes to the widget, and it always ends with a snapshot of how things stand at
-the end. The *worker* does what the buttons ask for, one thing after the other: a button's callback only puts
-a word on a queue, since its thread is not determined.
+The *painter* takes a snapshot a few times a second, and passes it to the widget where it differs from the
+last one. Only the painter writes to the widget, and it always ends with a snapshot of the final state. The
+*worker* executes what the buttons ask for, one after the other. A button's callback only puts a word on a
+queue, since it may run on any thread.
 
 A cell with a panel has two outputs: the widget, and below it a table that is hidden while the widget lives.
 The painter keeps the table fresh too, since a kernel that dies cannot leave one. When a panel is closed, the

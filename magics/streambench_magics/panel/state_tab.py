@@ -1,5 +1,7 @@
-"""The page of a panel about state: what the last message changed, or the history of one key, each change with
-the message that made it; and the entries of the stores."""
+"""The page of a panel about state.
+
+It shows the entries of the stores. Above them is what the last message changed, or the history of one key,
+each change with its message."""
 
 from __future__ import annotations
 

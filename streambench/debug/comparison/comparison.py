@@ -83,13 +83,13 @@ def compare(
     """Run two tasks or two configurations over the same messages, and compare everything that they do.
 
     ``over``: a Recording or its path; a session, of whose history the ``last`` messages are taken, with the
-    state before them; ``system.stream`` or ``system.stream.0@100..200``; or messages: a list, or per stream
-    and partition one. ``task``: the task of configurations; ``config``: the configuration of tasks. Nothing
-    leaves the two: streams, stores and checkpoints stay as they are.
+    state before them; or ``system.stream`` or ``system.stream.0@100..200``. It may also be messages: a list,
+    or one per stream and partition. ``task``: the task of configurations; ``config``: the configuration of
+    tasks. Nothing leaves the two: streams, stores and checkpoints stay as they are.
 
     Both begin with the stores of the first message, where these are recorded, and with the attributes that
-    their own ``init`` makes; with ``attributes``, with those of the first message, and those that ``init``
-    adds. A KeyboardInterrupt ends it with what was found so far.
+    their own ``init`` makes. With ``attributes``, both begin with those of the first message, and those that
+    ``init`` adds. A KeyboardInterrupt ends it with what was found so far.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:

@@ -80,9 +80,11 @@ class HotSwap(TimeTravel):
         attributes: bool = False,
         progress: Progress = lambda done, total: None,
     ) -> list[RunAgain]:
-        """Run the last messages (None: all of the history) through each of these tasks, on copies, from the
-        state before them on: with the stores of that position, and the attributes that their ``init`` makes;
-        with ``attributes``, with those of that position, and those that ``init`` adds.
+        """Run the last messages (None: all of the history) through each of these tasks, on copies.
+
+        They begin from the state before these messages: with the stores of that position, and the attributes
+        that their ``init`` makes. With ``attributes``, they begin with those of that position, and those that
+        ``init`` adds.
 
         A KeyboardInterrupt ends it: all have run as many messages then, unless one has failed. Raises
         ConfigError, ContainerStateError."""

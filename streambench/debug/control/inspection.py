@@ -113,8 +113,8 @@ class Inspection(Driven):
 
     @property
     def message(self) -> IncomingMessageEnvelope | None:
-        """The message at which it stands: the one before which it stopped or at which its task failed, else
-        the one processed last at the position; None at the start, and where it is not known."""
+        """The message at its position: the one before which it stopped or at which its task failed, else the
+        one processed last. None at the start, and where it is not known."""
         held = self.container.held or self.container.status.progress.unfinished
         return held if held is not None and self.live else self.last_message
 

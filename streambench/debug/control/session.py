@@ -1,7 +1,7 @@
 """Interactive control of a container.
 
-It is stepped and runs on a thread of its own, can be looked at and paused at any time, stops at breakpoints,
-and is never more than a caller of the container's one event loop.
+A session steps the container, or runs it on a thread of its own. It can be inspected and paused at any time,
+and stops at breakpoints. It is never more than a caller of the container's one event loop.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Session(Stops):
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
     container; ``stopped`` for good; ``failed``, for good unless ``can_resume``. ``error`` is what the
-    container failed with; ``problem`` what ended the last ``run`` without failing the container: a condition
-    could not be evaluated, a function that was to say how long raised, or a task did in its ``close``.
+    container failed with. ``problem`` is what ended the last ``run`` without failing the container. A
+    condition could not be evaluated, or an ``until`` function or a task's ``close`` raised.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class Session(Stops):
         on_interrupt: Callable[[], object] = lambda: None,
     ) -> int:
         """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
-        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true
-        (one of ``output``, ``before``, ``after`` or ``error``: after it). A task of batches gets them as
-        large as in a run, ``n`` messages at most. A batch that failed, or is in the past, comes again as a
-        whole.
+        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true. A
+        condition on ``output``, ``before``, ``after`` or ``error`` stops after that message. A task of
+        batches gets them as large as in a run, ``n`` messages at most. A batch that failed, or is in the
+        past, comes again as a whole.
 
         A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
         message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
@@ -137,9 +137,9 @@ class Session(Stops):
         return self.position
 
     def forward_until(self, condition: Conditional) -> int:
-        """Go forward to the next position at which a condition held, of its message and the state after it,
-        or of a change or an output of it; the new position, the present one where there is none. Raises as
-        ``forward`` does."""
+        """Go forward to the next position at which a condition held. The condition is of its message and the
+        state after it, or of a change or an output of it. Returns the new position, the present one where
+        there is none. Raises as ``forward`` does."""
         holds = self._past_condition(condition)
         self._breakpoints.begin()
         here = self.position
@@ -269,9 +269,9 @@ class Session(Stops):
         has come to an end.
 
         If the task is in a callback, GivenUp, a KeyboardInterrupt, is raised there. If that has not ended it
-        after ``moment`` seconds (a call such as ``time.sleep`` returns first, and a task may go on whatever
-        is raised), the container is abandoned all the same, and its thread left alone: what it still does has
-        no effect, see ``Container.abandon``. Not to be called by the task itself."""
+        after ``moment`` seconds, the container is abandoned all the same, and its thread is left alone. A
+        call such as ``time.sleep`` may return only later, and a task may catch what is raised. What it still
+        does has no effect, see ``Container.abandon``. Not to be called by the task itself."""
         self.container.pause()
         with self._interrupting:
             if self._driver is not None:

@@ -50,8 +50,8 @@ class TimeTravel(Inspection):
 
     @property
     def rerun_to_resume(self) -> int:
-        """The number of messages that run again, on a copy, to have the state before the one that failed; 0
-        where it does not stand at one."""
+        """The number of messages that run again, on a copy, to have the state before the one that failed. 0
+        where it is not at one."""
         if not self.can_resume:
             return 0
         history = self._history()
@@ -63,15 +63,15 @@ class TimeTravel(Inspection):
         return self._past is not None and bool(self._past.branch)
 
     def back(self, n: int = 1) -> int:
-        """Go ``n`` messages back, to the begin of a batch where that is inside of one, and at most to the
-        begin of the history; the new position. Raises ContainerStateError."""
+        """Go ``n`` messages back, at most to the begin of the history, and return the new position. Inside of
+        a batch, go to the begin of it. Raises ContainerStateError."""
         history = self._living_history()
         here = self.position
         return self.goto(self._between(lambda: history.last_edge(max(here - n, min(history.oldest, here)))))
 
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
-        """Go to a position, or to where the message at this offset of a partition was processed last; to the
-        end of a batch where that is inside of one. The new position. Raises ContainerStateError."""
+        """Go to a position, or to where the message at this offset of a partition was processed last. Inside
+        of a batch, go to the end of it. The new position. Raises ContainerStateError."""
         history = self._living_history()
 
         def go() -> None:
@@ -92,9 +92,9 @@ class TimeTravel(Inspection):
         return self.position
 
     def back_until(self, condition: Conditional) -> int:
-        """Go back to the last position before this one at which a condition held, of its message and the
-        state after it, or of a change or an output of it; the new position, the present one where there is
-        none. Raises ContainerStateError, and ConditionError."""
+        """Go back to the last position before this one at which a condition held. The condition is of its
+        message and the state after it, or of a change or an output of it. Returns the new position, the
+        present one where there is none. Raises ContainerStateError, and ConditionError."""
         history = self._living_history()
         holds = self._condition(condition)
         here = self.position

@@ -14,9 +14,9 @@ class CrashStep(Struct, frozen=True, kw_only=True):
     """The verdict of a crash after the message at ``position``. ``inside_commit``: that of a crash before the
     commit there is done.
 
-    When the messages since the last commit have come again: ``twice``, per stream the outputs that it holds
-    twice; ``new``, those that were not sent before; ``lost``, those that are missing. ``keys``: the number of
-    keys of stores that differ. ``error``: why the job cannot go on."""
+    The lists compare the outputs after the messages since the last commit were processed again. ``twice``:
+    per stream the outputs that it holds twice; ``new``: those not sent before; ``lost``: those that are
+    missing. ``keys``: the number of keys of stores that differ. ``error``: why the job cannot go on."""
 
     position: int
     inside_commit: bool = False

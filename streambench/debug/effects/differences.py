@@ -26,8 +26,8 @@ class Difference(Struct, frozen=True):
     """The first difference between two versions of a task at one message.
 
     ``what``: ``state``, ``output``, ``error`` or ``order``. ``name``: ``store[key]``, or the stream.
-    ``before``, ``after``: the values that the first and the second version wrote (None: no value), their
-    outputs (None: no output), their errors, or the messages that they chose."""
+    ``before``, ``after``: what the first and the second version did. These are the values written (None: no
+    value), the outputs (None: no output), the errors, or the messages chosen."""
 
     position: int
     ssp: SystemStreamPartition | None

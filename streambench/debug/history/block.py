@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 class Block:
     """A part of the history, from position ``start`` on. ``size``: in bytes, roughly; ``copied``: at first.
 
-    ``order``: the partitions of its messages, by their places; ``batches``: which of them a task got at
-    once. A block ends where a batch does. ``numbers``: per partition, the messages chosen before it.
-    ``offsets``: per task its offsets, and where it begins later than its partition. ``keyless``: per
-    stream, the messages without a key sent before it. ``first_output``, ``first_write``: the numbers of
-    its first output and of its first write to a store, counted from the start; the ``sent`` and
-    ``written`` of its events are such numbers, too. ``ticks``: readings of the clock: the position, the
-    time, and the callbacks without a message before it, which are ``first_callback`` before the block.
-    ``init``: it begins with other code, whose ``init`` was called; ``is_undone``: with the attributes from
-    before such a swap."""
+    ``order``: the partitions of its messages, by their places; ``batches``: which of them a task got at once.
+    A block ends where a batch does. ``numbers``: per partition, the messages chosen before it. ``offsets``:
+    per task its offsets, and where it begins later than its partition. ``keyless``: per stream, the messages
+    without a key sent before it. ``first_output``, ``first_write``: the numbers of its first output and of
+    its first write to a store, counted from the start. The ``sent`` and ``written`` of its events are such
+    numbers, too. ``ticks``: readings of the clock: the position, the time, and the callbacks without a
+    message before it, which are ``first_callback`` before the block. ``init``: it begins with other code,
+    whose ``init`` was called; ``is_undone``: with the attributes from before such a swap."""
 
     __slots__ = (
         "batches", "copied", "events", "factory", "first_callback", "first_output", "first_write", "init",

@@ -1,6 +1,6 @@
 """The log of a container's blocks: it takes in what the trace holds, and drops the oldest part.
 
-A block begins with a copy of what tasks keep in memory, and holds the order of its messages, what they
+A block begins with a copy of what tasks keep in memory. It holds the order of its messages, what they
 overwrote in stores, and what they sent.
 """
 
@@ -44,8 +44,9 @@ class Reader(Protocol):
         ticks: Sequence[tuple[int, int, int]],
         batches: Iterable[tuple[int, int]],
     ) -> None:
-        """Note messages, by the places of their partitions, events, readings of the clock, each with the
-        number of these events before it, and batches, as ``Batches`` has them."""
+        """Note messages, by the indices of their partitions, with events, readings of the clock, and batches.
+
+        Each reading has the number of these events before it. ``batches`` is as ``Batches`` has them."""
 
     def flush(self) -> None:
         """Read the noted messages, some of which may be dropped after this."""

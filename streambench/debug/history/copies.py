@@ -1,5 +1,6 @@
-"""Deep copies of plain data, fast: as ``copy.deepcopy`` makes them, but large containers of numbers and texts
-are copied at once, and objects of plain classes by their attributes."""
+"""Deep copies of plain data, fast, equal to those of ``copy.deepcopy``.
+
+Large containers of numbers and texts are copied at once, and objects of plain classes by their attributes."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def copies_by_attributes(kind: type) -> bool:
 
 
 def is_of_attributes(kind: type) -> bool:
-    """True where the attributes are all that objects of a class have, and all that a copy is made of: it is
-    no copy by other means, which may be the object itself."""
+    """True where the attributes are all that objects of a class have, and all that a copy is made of. A copy
+    by other means may be the object itself."""
     slots = len(copyreg._slotnames(kind))  # type: ignore[attr-defined]
     more = bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__) + slots
     return (

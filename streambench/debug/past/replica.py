@@ -1,7 +1,7 @@
 """A replica of a container at a former position.
 
-It has tasks and stores of its own, reads what was recorded in the recorded order, and is driven by the event
-loop as any container is. It writes to no stream, no checkpoint, and no store of the container, which has to
+It has tasks and stores of its own, and reads what was recorded in the recorded order. The event loop drives
+it like any container. It writes to no stream, no checkpoint, and no store of the container, which has to
 stand still meanwhile.
 """
 

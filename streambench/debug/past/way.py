@@ -31,7 +31,7 @@ class _Mark(NamedTuple):
 
 class Way:
     """The way of one replica that runs what was recorded. ``Replica`` knows all but what its tasks keep in
-    memory: of that, a waypoint keeps the former contents of those objects that have changed behind it.
+    memory. Of that, a waypoint keeps the former contents of the objects that have changed after it.
 
     Where tasks keep objects that cannot be taken back, there are no waypoints."""
 

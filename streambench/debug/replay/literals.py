@@ -22,8 +22,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def plain(value: Any) -> Any:
-    """A value itself where it is a short literal; else its text, the digest of it, or the name of its class
-    where the text is another in each run."""
+    """A value itself where it is a short literal, else its text or the digest of it.
+
+    Where the text differs from run to run, it is the name of the class."""
     text = repr(value)
     if len(text) <= LONGEST and _is_literal(text, value):
         return value

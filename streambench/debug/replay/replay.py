@@ -70,13 +70,13 @@ def open(
     """Open a recording: a session that stands before the failing message, else behind the last one.
 
     ``task``: the code to run, a class, a function, or ``file.py:Class``; else that of the recorded job, where
-    it can be imported here. ``recorded_source``: run the source text in the recording instead; it is code
-    like any other, to be run only if you trust who made the file. Where the code was swapped, each message
-    runs with the code that ran it; all with the same one with ``task``, and where a former one is not here
-    any more (see ``code_note``). ``at_end``: False to stand at the begin.
-    ``history``, ``namespace``: see Session. ``recorded_order``: False to have the chooser of the
-    configuration choose; ``recorded_attributes``: to begin with those that ``init`` makes. ``progress`` is
-    called with the messages that have run, and those up to where it is to stand.
+    it can be imported here. ``recorded_source``: run the source text in the recording instead. It is code
+    like any other, to be run only if you trust the author of the file. Where the code was swapped, each
+    message runs with the code that ran it. With ``task``, and where a former code is not here any more (see
+    ``code_note``), all run with the same one. ``at_end``: False to stand at the begin. ``history``,
+    ``namespace``: see Session. ``recorded_order``: False to have the chooser of the configuration choose;
+    ``recorded_attributes``: to begin with those that ``init`` makes. ``progress`` is called with the messages
+    that have run, and those up to where it is to stand.
 
     Raises StreambenchError where the file is no recording, ConfigError where there is no code for it."""
     found = recording if isinstance(recording, Recording) else Recording.read(recording)
@@ -105,8 +105,10 @@ def open(
 
 
 def replay_config(recording: Recording, *, recorded_order: bool = True) -> Config:
-    """The configuration of a recorded job for a replay: systems and stores in memory, nothing reported, and
-    no chooser where messages come in their recorded order."""
+    """The configuration of a recorded job for a replay.
+
+    Systems and stores are in memory, and nothing is reported. There is no chooser where messages come in
+    their recorded order."""
     config = recording.config
     values: dict[str, Any] = {}
     left_out = [_OWN_SYSTEM, _OF_STREAM, _OF_STORE, _OF_JOB, *([_OF_CHOOSER] if recorded_order else [])]
@@ -254,7 +256,9 @@ def codes_of(
     recording: Recording, task: Any = None, *, recorded_source: bool = False
 ) -> tuple[Any, list[tuple[Any, bool]]]:
     """The code to begin with, as for ``open``, and those that it is swapped for, each with or without its
-    ``init``; none of these where all messages are to run with the same code. Raises ConfigError."""
+    ``init``.
+
+    There are none of these where all messages are to run with the same code. Raises ConfigError."""
     factory = task_of(recording, task, recorded_source=recorded_source)
     if task is not None or not recording.codes:
         return factory, []

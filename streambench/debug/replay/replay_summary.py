@@ -13,8 +13,9 @@ from streambench.recording.recording import Recording
 def summary_lines(
     recording: Recording, task: Any = None, *, recorded_source: bool = False
 ) -> list[str]:
-    """The job and the number of messages, the failure, and the notes; with the code that they run with, as
-    for ``open``, where it was swapped."""
+    """The job and the number of messages, the failure, and the notes.
+
+    Where the code was swapped, the lines also have the code that they run with, as for ``open``."""
     failure = recording.failure
     begin = f"{counted(len(recording), 'message')} of {recording.job}"
     if failure is None:

@@ -95,8 +95,10 @@ class ReplayChooser(MessageChooser):
         return envelope
 
     def take_batch(self, offsets: Sequence[str]) -> int:
-        """The rest of the batch as it was recorded; where that is not known, the messages of the partition up
-        to the next event, or to the batch that failed."""
+        """The rest of the batch as it was recorded.
+
+        Where that is not known, the messages of the partition up to the next event, or to the batch that
+        failed."""
         clock = self._clock
         before = clock.position - 1
         _, end = self._batches.edges(clock.position)
@@ -123,8 +125,9 @@ class ReplayChooser(MessageChooser):
 
 
 class CountingChooser(MessageChooser):
-    """A chooser of a configuration, which goes its own way through recorded messages: windows and ends of
-    inputs stay after as many messages as they were recorded."""
+    """A configured chooser, which chooses recorded messages in its own order.
+
+    Windows and ends of inputs stay after as many messages as they were recorded."""
 
     def __init__(self, chooser: MessageChooser, clock: ReplayClock) -> None:
         self._chooser = chooser
@@ -270,8 +273,10 @@ class ReplayAdmin(MemoryAdmin):
         return found
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
-        """Create a stream with its recorded number of partitions; where that is not known, with no fewer than
-        the inputs have, so that a partition which the task names is there."""
+        """Create a stream with its recorded number of partitions.
+
+        Where that is not known, it has no fewer than the inputs have, so that a partition that the task names
+        exists."""
         return super().create(stream, self._counts.get(stream) or max(partitions, self._widest))
 
     def compare(self, offset: str, other: str) -> int | None:

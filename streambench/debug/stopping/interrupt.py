@@ -41,7 +41,7 @@ def forget_interrupt() -> None:
 def settle_interrupts() -> None:
     """Have Python look no longer for an interrupt of a thread that may not run Python code for long.
 
-    Until it has arrived, Python 3.11 has every thread look for it before each function, and a thread with a
+    Until it has arrived, Python 3.11 has every thread look for it before each function. A thread with a
     debugger or a profiler does nothing else any more. It stops looking when any interrupt has arrived: here
     one that a thread raises in itself. The other one arrives all the same, when its thread runs again."""
 

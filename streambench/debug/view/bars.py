@@ -33,8 +33,8 @@ def choice_letters(
 ) -> tuple[list[ChoiceLetter], dict[str, str]]:
     """A letter for each choice, by stream or by partition; and the name that each letter stands for.
 
-    The order of ``inputs`` decides the letters, so that they are the same from one picture to the next; those
-    that are not among them follow as they come."""
+    The order of ``inputs`` decides the letters, so that they are the same from one snapshot to the next.
+    Those that are not among them follow in order of appearance."""
     known: dict[Lettered, int] = {}
     for ssp in sorted(inputs):
         known.setdefault(ssp if by_partition else ssp.system_stream, len(known))

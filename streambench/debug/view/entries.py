@@ -34,7 +34,7 @@ class Entries(Struct, frozen=True):
 
 def first_entries(session: Session, most: int = 100, search: str = "") -> Entries:
     """At most so many entries of all stores at a session's position. ``search``: only those with this text in
-    the name of the store or in the key; of a large store only its first 20,000 entries are searched. Raises
+    the name of the store or in the key. Of a large store only its first 20,000 entries are searched. Raises
     ContainerStateError where it is not started."""
     return session._look(lambda tasks: _first(list(tasks), session, most, search.lower()))
 

@@ -25,8 +25,9 @@ class MessageText(NamedTuple):
 
 
 def message_text(value: Any, limit: int = 1000) -> str:
-    """A key or message in a readable form, on one line if it has none; cut at ``limit`` characters, with the
-    number of those left out."""
+    """A key or message in a readable form, on one line if it has none.
+
+    The text is cut at ``limit`` characters, with the number of those omitted."""
     return end_cut(_written(value), limit)
 
 

@@ -1,5 +1,6 @@
-"""The standing of a job that does not move: its position in time, what the message there changed and
-sent, and the first entries of its stores."""
+"""The standing of a job that does not move.
+
+It has its position in time, what the message there changed and sent, and the first entries of its stores."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Watched(Struct, frozen=True):
 
 
 class KeyHistory(Struct, frozen=True):
-    """The last ``changes`` of one key of a store of a task up to a position, the newest first, and how many
-    there are in all."""
+    """The last ``changes`` of one key of a store of a task up to a position, the newest first, and the number
+    of all."""
 
     task: str
     store: str

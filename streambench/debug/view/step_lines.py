@@ -67,8 +67,10 @@ def position_lines(session: Session) -> list[str]:
 
 
 def stop_lines(session: Session, *, with_last: bool = True) -> list[str]:
-    """The message at which a session stopped at a breakpoint: the next one where it stands before it, else
-    the last one, unless ``with_last`` is false."""
+    """The message at which a session stopped at a breakpoint.
+
+    It is the next one where the session stopped before it, else the last one, unless ``with_last`` is false.
+    """
     stopped = session.stopped_at
     if stopped is None or stopped.breakpoint.on != "message":
         message = processed_message(session) if stopped is not None and with_last else None

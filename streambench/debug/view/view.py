@@ -55,12 +55,13 @@ def snapshot_table(
     height: int | None = None,
     bars: bool = False,
 ) -> RenderableType:
-    """The table of a container's inputs (or of several containers of one job) with a line of totals above and
-    the last choice, with its reasons, below. Where it is wider than the console it leaves out columns, and
-    names fewer of the other candidates.
+    """The table of the inputs of a container, or of several containers of one job.
 
-    ``height``: all of it takes at most so many lines, if need be with a row per stream and with the choices
-    of some containers only. ``bars``: with a bar per input, where there is room."""
+    A line of totals is above it, and the last choice, with its reasons, below. Where it is wider than the
+    console it leaves out columns, and names fewer of the other candidates.
+
+    ``height``: the most lines that it takes, if need be with a row per stream and with the choices of some
+    containers only. ``bars``: with a bar per input, where there is room."""
     return _SnapshotTable(all_of(snapshots), rates, max_rows, elapsed_s, height, bars)
 
 
