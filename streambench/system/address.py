@@ -34,9 +34,10 @@ class Address(Struct, frozen=True):
 
 
 def addresses(config: Config, key: str, partitions: int) -> list[Address]:
-    """The addresses of all partitions, from ``host:port`` (consecutive ports from there on; of port 0, any
-    free ones) or one ``host:port`` for each, separated by commas. A host that is left out is 127.0.0.1.
-    Raises ConfigError."""
+    """The addresses of all partitions.
+
+    They are given as ``host:port`` (consecutive ports from there on; of port 0, any free ones), or as one
+    ``host:port`` for each, separated by commas. A host that is left out is 127.0.0.1. Raises ConfigError."""
     given = [_parsed(config, key, text) for text in config.names(key)]
     if len(given) == partitions:
         return given
@@ -75,8 +76,9 @@ def announce(what: object, place: str, *, asked: int) -> None:
 def listen(
     open_: Callable[[], object], patience_s: float, config: Config, key: str, address: Address
 ) -> None:
-    """Have ``open_`` listen at an address. Where another one does, it is tried again for so long: an older
-    start of the same job, which this one replaces, perhaps has not noticed yet. Raises ConfigError."""
+    """Have ``open_`` listen at an address. Where another process listens there, it is tried again for so
+    long. That may be an older start of the same job, which has not noticed its replacement yet. Raises
+    ConfigError."""
     until = time.monotonic() + patience_s
     while True:
         try:

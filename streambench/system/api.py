@@ -38,12 +38,12 @@ class SystemConsumer(ABC):
     All of this happens on one thread: a reader thread of this consumer, or, where ``polled_by_loop`` is true,
     the event loop's own.
 
-    Offsets: ``register`` names the first message that is wanted, inclusively. The consumer keeps its own
-    position from there on, delivers the messages of a partition in order, each once, and never asks what
+    Offsets: ``register`` names the first message that is wanted, inclusively. From there on the consumer
+    keeps its own position. It delivers the messages of a partition in order, each once, and never asks what
     became of them.
 
     Back-pressure: ``poll`` names the partitions that have room and how many messages each may return at most.
-    A partition that is not named must return nothing, must lose nothing, and must not hold up the others, for
+    A partition that is not named must return nothing and lose nothing. It must not hold up the others, for
     however long it is not asked for.
     """
 
@@ -68,10 +68,11 @@ class SystemConsumer(ABC):
 
     # Where messages stay anyway, a look is as good as any reading.
     def look_only(self, at_most: int | None) -> None:  # noqa: B027
-        """Called before ``start`` of a consumer that only looks at what is there, at most at so many messages
-        of a partition (None: at all that will ever come), and acknowledges nothing. Where reading takes
-        messages from others, take no more than these, and give them back at the end; raise StreamSystemError
-        where that cannot be."""
+        """Called before ``start`` of a consumer that only looks at what is there, and acknowledges nothing.
+
+        It looks at most at so many messages of a partition (None: at all that will ever arrive). Where
+        reading takes messages from others, take no more than these, and give them back at the end; raise
+        StreamSystemError where that cannot be."""
 
     @abstractmethod
     def start(self) -> None:
@@ -97,16 +98,16 @@ class SystemConsumer(ABC):
         """True where everything that was there at the last ``poll`` of this partition has been returned.
         False while that is unknown.
 
-        It decides when a bootstrap stream lets others go, and when ``run(until="caught-up")`` ends, also
-        against ``SystemAdmin.metadata``: the newest offset that it named may have been removed since. A poll
-        that returns nothing is not enough for it."""
+        It decides when a bootstrap stream lets others go, and when ``run(until="caught-up")`` ends. It counts
+        even against ``SystemAdmin.metadata``, since the newest offset named there may have been removed. A
+        poll that returns nothing is not enough for it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         """As ``poll``, by the column. Override it where messages are read in columns anyway; the container
         calls only this one.
 
-        A message that the consumer itself cannot make sense of comes as ``Unreadable``, with its bytes and
-        the error, which is not raised: the configuration says what becomes of it."""
+        A message that the consumer itself cannot make sense of is returned as ``Unreadable``, with its bytes
+        and the error. The error is not raised: the configuration says what becomes of it."""
         by_ssp: dict[SystemStreamPartition, list[IncomingMessageEnvelope]] = {}
         for envelope in self.poll(wanted, timeout_ms):
             by_ssp.setdefault(envelope.ssp, []).append(envelope)
@@ -140,13 +141,14 @@ Append = Callable[[tuple[Any, Any, None]], object]
 
 
 class PartitionAppenders(NamedTuple):
-    """The quick way of plain messages to one stream: per partition, what takes a message with neither
-    timestamp nor headers, whose key is bytes or None and whose message is bytes. Key and message together
-    must not be longer than ``largest`` bytes.
+    """The quick way of plain messages to one stream: per partition, a function that takes a message.
+
+    Such a message has neither timestamp nor headers, its key is bytes or None, and its message is bytes. Key
+    and message together must not be longer than ``largest`` bytes.
 
     An appender only keeps the message. The appending side calls ``apply_limits`` from time to time, at the
-    latest after a thousand messages, and before a ``flush``: it appends batches that have reached their limit
-    in size or time."""
+    latest after a thousand messages, and before a ``flush``. That call appends batches that have reached
+    their limit in size or time."""
 
     partitions: Sequence[Append]
     largest: int
@@ -227,15 +229,15 @@ class SystemProducer(ABC):
         return send
 
     def appends(self, stream: SystemStream) -> PartitionAppenders | None:
-        """The quick way of plain messages to a stream, if there is one and it is all the same who sent them;
-        None (the default) where not. What is sent in another way keeps its place among them. Asked for after
-        ``fence``."""
+        """The quick way of plain messages to a stream, for a stream that has one and where the sender does
+        not matter. None (the default) where not. What is sent in another way keeps its place among them.
+        Asked for after ``fence``."""
         return None
 
     # Not every system has a limit that is known before.
     def check_sizes(self, rows: Rows) -> None:  # noqa: B027
-        """Raise MessageTooLargeError where one of these rows, which were not sent but go into an atomic
-        commit, is larger than the system takes: as ``send`` would."""
+        """Raise MessageTooLargeError where one of these rows is larger than the system takes, as ``send``
+        would. They are not sent, but go into an atomic commit."""
 
 
 class SystemAdmin(ABC):
@@ -293,8 +295,8 @@ class SystemAdmin(ABC):
         """The offset that follows ``offset``: where to go on after having processed it."""
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
-        """The identity of a partition, other than that of any that later takes its place: that of a stream
-        which is deleted and created again under its name, a file that replaces another one. Checkpoints
+        """The identity of a partition, which differs from that of any later one under its name. Examples are
+        a stream that was deleted and created again, and a file that replaces another one. Checkpoints
         remember it, so that their offsets are not used in the wrong one.
 
         It stays the same whatever is appended, and whatever retention and compaction remove. ``position``:
@@ -322,9 +324,8 @@ class SystemAdmin(ABC):
         raise StreamSystemError(f"{stream}: this kind of system cannot delete streams")
 
     def compacted_to(self, ssp: SystemStreamPartition) -> str | None:
-        """The first offset of a partition that compaction has not looked at: of what stands before it, only
-        the last message of each key is sure to be there. None: nothing was compacted, or the system does
-        not know."""
+        """The first offset of a partition that compaction has not looked at. Before it, only the last message
+        of each key is sure to be there. None: nothing was compacted, or the system does not know."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close

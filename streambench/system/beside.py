@@ -42,9 +42,10 @@ class BesideFactory(SystemFactory):
 
 
 def changelog_system(config: Config, job: str, systems: Systems) -> tuple[str | None, str | None]:
-    """The system of changelogs that name none, and the key that says so: ``job.changelog.system``,
-    ``job.default.system``, the only system that can keep them, or that of the checkpoints, or this one beside
-    them.
+    """The system of changelogs that name none, and the key that says so.
+
+    It is that of ``job.changelog.system``, of ``job.default.system``, the only system that can keep them,
+    that of the checkpoints, or this one beside them.
 
     None where several systems could keep the checkpoints, of which none is named: a start is refused for
     that. Raises ConfigError.

@@ -20,10 +20,10 @@ class Acknowledging(Protocol):
     """A consumer whose senders, or whose broker, learn which messages are safe."""
 
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
-        """Everything up to and including these offsets is safe: processed by all tasks that read it, and in a
-        durable checkpoint; or landed in a log, durably. Its sender may forget it now, and only now. What was
-        delivered and not acknowledged when the consumer stops, or dies, is the sender's or the broker's to
-        send again.
+        """Everything up to and including these offsets is safe. It was processed by all tasks that read it
+        and is in a durable checkpoint, or it has landed in a log, durably. Its sender may forget it now, and
+        only now. What was delivered and not acknowledged when the consumer stops, or dies, is the sender's or
+        the broker's to send again.
 
         Called after commits, from another thread than the one that polls; must be quick, and may be called
         until ``stop``. An offset may come more than once."""
@@ -55,8 +55,9 @@ class Fencing(Protocol):
     def fence(
         self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
     ) -> None:
-        """Take what ``source`` writes to these partitions only from this holder on: writes of one with a
-        lower generation (or, in the same generation, a lower epoch) fail with FencedError."""
+        """Take what ``source`` writes to these partitions only from this holder on.
+
+        Writes with a lower generation (or, in the same generation, a lower epoch) fail with FencedError."""
 
 
 @runtime_checkable

@@ -22,9 +22,10 @@ class Listing(NamedTuple):
 
 
 def listing(config: Config, systems: Sequence[str] | None = None, *, patience_s: float) -> Listing:
-    """The streams of these systems, else of all that the configuration defines; of a system that cannot list
-    its streams, those that the configuration names as inputs, whether they are there or not. All systems
-    together are given so many seconds."""
+    """The streams of these systems, else of all that the configuration defines.
+
+    Of a system that cannot list its streams, these are those that the configuration names as inputs, whether
+    they exist or not. All systems together are given so many seconds."""
     asked = systems if systems is not None else config.names_below("systems.")
     named = named_inputs(config)
     streams: set[SystemStream] = set()

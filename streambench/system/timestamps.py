@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def as_milliseconds(given: pa.Array | Sequence[Any]) -> pa.Array:
     """Timestamps as int64: milliseconds since 1970 (UTC), null where there is none.
 
-    ``given``, an Arrow array or a list, holds such numbers (also as floats without a fraction, which pandas
-    makes of numbers with gaps), or times: Arrow timestamps of any unit, datetimes. A time without a time zone
-    is UTC; what is finer than a millisecond is cut off. Raises SerdeError for anything else, and for what
-    does not fit into int64."""
+    ``given``, an Arrow array or a list, holds such numbers, or times: Arrow timestamps of any unit,
+    datetimes. The numbers may be floats without a fraction, which pandas makes of numbers with gaps. A time
+    without a time zone is UTC; what is finer than a millisecond is cut off. Raises SerdeError for anything
+    else, and for what does not fit into int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

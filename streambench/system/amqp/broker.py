@@ -278,8 +278,8 @@ def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
     """The offsets of the messages at one end of a stream queue (of a whole chunk of them at least); None
     where it is empty.
 
-    The protocol cannot ask for it. But a reader gets a chunk as a whole; and the answer to a second reader,
-    who has to ask the log as the first one did, comes behind what the first one got.
+    The protocol cannot ask for it. But a reader gets a chunk as a whole. The answer to a second reader, who
+    has to ask the log as the first one did, follows what the first one got.
     """
     channel = open_channel()
     found: list[int] = []

@@ -36,7 +36,7 @@ class AmqpConsumer(SystemConsumer):
     """Reads queues, each on a channel of its own, over one connection.
 
     The broker sends ahead, at most ``prefetch`` messages of each partition that are not acknowledged yet.
-    What of them was not returned by a poll is dropped when the connection is lost: the broker sends it again
+    What of them was not returned by a poll is dropped when the connection is lost. The broker sends it again
     to another consumer, with all else that was not acknowledged.
     """
 
@@ -185,8 +185,8 @@ class _Reader:
     """One partition. What is called ``on_`` runs on the link's thread; ``take`` and ``lose`` with the
     consumer's lock held.
 
-    Messages become envelopes as they come, on the link's thread: pika's objects are many and large, and while
-    thousands of them wait, the garbage collector walks them over and over.
+    Messages become envelopes on arrival, on the link's thread. The objects of pika are many and large, and
+    while thousands of them wait, the garbage collector walks them over and over.
     """
 
     place: Place

@@ -24,11 +24,11 @@ class AmqpSystemFactory(SystemFactory):
     cannot be rewound: there are no offsets to be kept.
 
     **Fan-out**. A stream with ``streams.<t>.exchange=E`` is read from a queue that is bound to the exchange
-    E, one for each ``group`` (default: the job): every group gets everything, and shares it out among its
+    E, one for each ``group`` (default: the job). Every group gets everything, and shares it out among its
     members.
 
-    **Stream queues** (``queue.type=stream``, of the whole system) keep what they hold, and are read from any
-    offset, as often as one likes: they have checkpoints and can be replayed, as a log. A stream of n
+    **Stream queues** (``queue.type=stream``, of the whole system) keep their messages, which can be read from
+    any offset, as often as one likes. They have checkpoints and can be replayed, as a log. A stream of n
     partitions is n queues, named as in a super stream: t-0, t-1, ...
 
     Messages are persistent, and a flush returns when the broker has confirmed all of them. One that no queue

@@ -17,8 +17,10 @@ _NO_HEADERS = 0xFFFF ^ spec.BasicProperties.FLAG_HEADERS
 
 
 class Connection(pika.SelectConnection):  # type: ignore[misc]
-    """As pika's, but for the headers of messages: pika makes whole numbers of all numbers, and loses the
-    connection over a time that is beyond the calendar, and gets it again over the next one."""
+    """A connection as pika's, but for the headers of messages.
+
+    pika makes whole numbers of all numbers. Over a time beyond the calendar it loses the connection, and
+    loses the new one over the next such time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._remembered: dict[bytes, Any] = {}

@@ -28,9 +28,9 @@ _AROUND_FRAME = 8
 class Link:
     """Keeps one connection to a broker.
 
-    ``opened(connection)`` is called on the link's thread whenever there is a new connection, ``lost()``
-    whenever that is gone, and ``failed(error)`` once, when it does not come back (``patience.ms``), or never
-    for long. Nothing is called after that.
+    ``opened(connection)`` is called on the link's thread whenever there is a new connection, and ``lost()``
+    whenever that is gone. ``failed(error)`` is called once, when it does not return (``patience.ms``), or
+    never for long. Nothing is called after that.
     """
 
     def __init__(

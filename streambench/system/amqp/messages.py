@@ -1,11 +1,11 @@
 """Messages as AMQP has them: properties and a body, from and to envelopes.
 
-What AMQP has no place for goes into headers: the key into one that is configured; the timestamp, which AMQP
-counts in seconds, in milliseconds into ``timestamp_in_ms``, where RabbitMQ itself puts it. Headers are bytes
-here. What comes with a message beside its headers is among them: ``amqp.routing.key`` (of an exchange),
-``amqp.content.type``, ``amqp.correlation.id``, ``amqp.reply.to``, ``amqp.message.id``, ``amqp.type``,
-``amqp.app.id``, and ``amqp.redelivered`` of a message that was delivered before; a message that is sent with
-one of the first seven has it so. What another program sends as a time and is none stays a header:
+Headers take what AMQP has no field for. The key is in one that is configured. The timestamp, which AMQP
+counts in seconds, is in milliseconds in ``timestamp_in_ms``, where RabbitMQ itself puts it. Headers are bytes
+here. Headers also have what a message carries beside its own: ``amqp.routing.key`` (of an exchange),
+``amqp.content.type``, ``amqp.correlation.id``, ``amqp.reply.to``, ``amqp.message.id``, ``amqp.type`` and
+``amqp.app.id``. A message that was delivered before has ``amqp.redelivered``. A message that is sent with one
+of the first seven has the property. What another program sends as a time and is none stays a header:
 ``timestamp_in_ms``, ``amqp.timestamp``.
 """
 

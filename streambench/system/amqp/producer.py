@@ -57,8 +57,8 @@ class AmqpProducer(SenderProducer):
 
     What the broker has not confirmed when a connection is lost is sent again, with the header
     ``amqp.resent``: the broker may have it already. A message that it refuses, or that no queue takes, is an
-    error of the next ``send`` or ``flush``, and of all that follow: a producer that has lost a message is
-    never again taken for one that has written everything. ``send`` waits once 10,000 messages, or as much as
+    error of the next ``send`` or ``flush``, and of all that follow. A producer that has lost a message must
+    never seem to have written everything. ``send`` waits once 10,000 messages, or as much as
     ``send.buffer.bytes``, are not confirmed.
     """
 

@@ -18,19 +18,18 @@ class FileSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=file``. ``systems.<s>.path`` is a file, or the directory with the files of
     all streams.
 
-    **Offsets** are byte positions: the offset of a message is the position of its last byte (of the newline,
-    as a rule), so that the next message begins one byte behind it. To begin at a position is to begin with
-    the message that holds this byte. Of a compressed file the positions are those of its contents, and
-    beginning in its middle means to read up to there.
+    **Offsets** are byte positions. The offset of a message is the position of its last byte (usually of the
+    newline), so that the next message begins one byte later. To begin at a position is to begin with the
+    message that holds this byte. Of a compressed file the positions are those of its contents, and beginning
+    in its middle means to read up to there.
 
-    **Messages** are, by format: of ``jsonl`` the lines as they are, blank ones left out; of ``text`` all
-    lines; of ``csv`` the rows as JSON objects of strings, named by the header. ``key.field`` takes the key
-    from a field. ``follow=false``: a stream ends where its file ended when reading began, with or without a
-    newline. ``follow=true``: what is appended is read as it comes, whole lines only.
+    **Messages** are, by format: of ``jsonl`` the lines as they are, without blank ones; of ``text`` all
+    lines. Of ``csv`` they are the rows as JSON objects of strings, named by the header. ``key.field`` takes
+    the key from a field. ``follow=false``: a stream ends where its file ended when reading began, with or
+    without a newline. ``follow=true``: what is appended is read as it comes, whole lines only.
 
-    **A file that takes the place of another one** is known by how it begins: a checkpoint remembers the first
-    4096 bytes of what was processed, and where they are others, ``samza.offset.default`` says where
-    the new file is begun.
+    **A file that replaces another one** is recognised by its beginning: a checkpoint remembers the first 4096
+    bytes of what was processed. Where they differ, ``samza.offset.default`` says where the new file is begun.
     """
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names

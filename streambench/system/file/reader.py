@@ -182,8 +182,8 @@ class Reader:
 class CsvReader(Reader):
     """Reads rows; lines of a file belong to one row where a quoted field holds newlines.
 
-    A row that cannot be read comes by itself. Where its quotes are wrong its end is not known: then
-    only its first line is taken for it, lest a single quote too many take along all that follows.
+    A row that cannot be read comes by itself. Where its quotes are wrong its end is not known. Then only its
+    first line is taken for it, so that one quote too many does not consume all that follows.
     """
 
     def __init__(self, place: Place, position: int) -> None:

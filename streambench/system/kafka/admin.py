@@ -35,8 +35,8 @@ _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 class KafkaAdmin(NumberedAdmin):
     """Answers for one Kafka cluster; a stream is a topic.
 
-    Kafka does not say how much of a topic was compacted, so that ``compacted_to`` knows nothing: how far back
-    the state of a job can be brought is what a changelog's ``min.compaction.lag.ms`` promises.
+    Kafka does not say how much of a topic was compacted, so that ``compacted_to`` returns None. A changelog's
+    ``min.compaction.lag.ms`` promises how far back the state of a job can be brought.
     """
 
     def __init__(self, settings: Settings) -> None:

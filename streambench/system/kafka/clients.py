@@ -154,8 +154,9 @@ class LookUps:
 
 
 def _ask_for_leaders(fetcher: Any) -> None:
-    """Have a look-up ask for the leader when a broker says that it does not lead. kafka-python 3.0 asks the
-    same broker again, some thousand times a second, until its time is over."""
+    """Have a look-up ask for the leader when a broker says that it does not lead.
+
+    kafka-python 3.0 asks the same broker again, some thousand times a second, until its time is over."""
     send = fetcher._send_list_offsets_requests
 
     async def sent(timestamps: Any) -> Any:
@@ -323,9 +324,10 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
 
 def _keep_requests(client: Any) -> None:
     """Have a producer keep its request when the coordinator of its transactions cannot be connected to.
+
     kafka-python 3.0 then asks for another coordinator and loses the request. It would keep it if
-    ``await_ready`` returned False, but that raises. Without this, a begin or a commit is waited for in
-    vain."""
+    ``await_ready`` returned False, but that raises. Without this, a begin or a commit is waited for in vain.
+    """
     await_ready = client.await_ready
 
     def is_ready(node: Any, timeout_ms: float = 30_000) -> bool:
@@ -339,9 +341,10 @@ def _keep_requests(client: Any) -> None:
 
 
 def _ask_each(manager: Any, timeout_ms: int) -> None:
-    """Give each server its share of the time in which the cluster is to be found. kafka-python 3.0 chooses
-    one server by chance and gives it all of the time. Where one of three is silent, one client in three finds
-    no broker."""
+    """Give each server its share of the time in which the cluster is to be found.
+
+    kafka-python 3.0 chooses one server by chance and gives it all of the time. Where one of three is silent,
+    one client in three finds no broker."""
     connect, brokers = manager.get_connection, manager.cluster.bootstrap_brokers
     share_ms = timeout_ms / max(1, len(brokers()))
 

@@ -1,8 +1,9 @@
-"""Transactions that are open at a partition, and those of them that hang: they will never end, and what
-stands behind them in the partition cannot be read as committed.
+"""Transactions that are open at a partition, and those of them that hang.
 
-A broker that is killed while it ends a transaction may, where a partition has but one copy, come back with
-the transaction ended for every process that asks for it, and open at the partition.
+One that hangs will never end, and what follows it in the partition cannot be read as committed.
+
+It can happen when a broker is killed while it ends a transaction, where a partition has only one copy. The
+broker then returns with the transaction ended for every process that asks for it, but open at the partition.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ _LIVE = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFenc
 
 
 class Open(Struct, frozen=True):
-    """A transaction that is open at a partition, from offset ``start`` on, and what its coordinator says of
-    its producer: ``identity`` (the ``transactional.id``) and ``state``, both None where no broker knows
-    it."""
+    """A transaction that is open at a partition, from offset ``start`` on.
+
+    Its coordinator gives ``identity`` (the ``transactional.id``) and ``state`` of its producer, both None
+    where no broker knows it."""
 
     partition: TopicPartition
     start: int
@@ -81,7 +83,7 @@ def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
     """The transactions that are open at partitions. ``admin``: kafka-python's, whose errors this raises.
 
     Partitions are looked at first and coordinators second, so that a transaction that has ended in between
-    seems to be one that hangs: only what two looks have found hangs (``still``)."""
+    seems to hang. So only what two looks have found hangs (``still``)."""
     described = admin.describe_producers(list(partitions)) if partitions else {}
     found = [
         (partition, each)

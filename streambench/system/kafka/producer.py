@@ -51,7 +51,7 @@ class KafkaProducer(SystemProducer):
 
     **Memory is bounded here**: kafka-python takes whatever it is given. ``send`` waits as long as more than
     ``buffer.bytes`` are not acknowledged. What fails is raised by the next ``send`` or ``flush``, and by
-    every one after it: what comes behind a message that is lost must not look as if all were well.
+    every one after it. What follows a lost message must not look as if all were well.
 
     **Where nothing at all is acknowledged for long**, a new client replaces the old one. It sends again, in
     order, what is not acknowledged, which may then be there twice.
@@ -66,8 +66,8 @@ class KafkaProducer(SystemProducer):
     another one, or more is there at a commit, another process has written. The container must then start
     again, which sets the changelog right.
 
-    A message needs a key or a value, headers are bytes, and a timestamp is not before 1970: else it is a
-    SerdeError, as what cannot be serialised is.
+    A message needs a key or a value, headers are bytes, and a timestamp is not before 1970. Anything else is
+    a SerdeError, like what cannot be serialised.
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:

@@ -1,6 +1,6 @@
 """One receiver at a time for each stream, by locks beside the log.
 
-They end with the process that has them, and are taken over from one that is frozen: a thread of each receiver
+They end with the process that has them, and are taken over from one that is frozen. A thread of each receiver
 shows signs of life.
 """
 
@@ -48,8 +48,8 @@ class Holds:
         return len(self.held) == len(self._wanted)
 
     def take(self) -> bool:
-        """Take what is free; whether that was anything. All in one go: of two that want the same streams,
-        one gets all of them, so that never two of them listen in one place."""
+        """Take what is free; whether that was anything. All at once: of two that want the same streams, one
+        gets all of them. So two of them never listen at one address."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with self._gate:

@@ -50,8 +50,8 @@ class Cleaner:
     def clean(self, now_ms: int, *, only_if_worthwhile: bool = False) -> None:
         """Do what is due; nothing where another process is at it.
 
-        ``only_if_worthwhile``: compact only once as much was written since the last time as was left then, so
-        that in all no message is written again more often than about twice."""
+        ``only_if_worthwhile``: compact only once as much was written since the last time as was left then. So
+        no message is written again more often than about twice overall."""
         try:
             if not self._lock.try_acquire():
                 self._report_busy()

@@ -374,8 +374,8 @@ class Cursor:
         self._dry = True
 
     def _has_grown(self) -> bool:
-        """Return True where the file is another than when it was last looked at: a writer may have finished
-        its batch, and gone on to the next segment, since."""
+        """Return True where the file has changed since the last look. A writer may have finished its batch
+        since, and gone on to the next segment."""
         assert self._segment is not None
         try:
             stat = os.stat(self._segment.path)

@@ -1,8 +1,9 @@
 """Reading on behind lost data, for systems with ``fail.on.data.loss=false``.
 
 Where a plain cursor raises CorruptDataError, this one logs a warning with the file, the offsets and their
-count, and goes on with the next message that is intact. At the end of a partition it waits behind the damage
-for what follows a repair. Writers never go on behind damage: that takes ``streambench streams repair``.
+count. Then it continues with the next message that is intact. At the end of a partition it waits behind the
+damage for what follows a repair. Writers never go on behind damage: that takes ``streambench streams
+repair``.
 """
 
 from __future__ import annotations

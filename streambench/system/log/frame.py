@@ -5,10 +5,9 @@ is sealed) the end-of-stream mark. The properties of a batch stand in the custom
 which is read straight from the flatbuffer. Walking over a thousand batches costs a thousand small reads, and
 decodes nothing.
 
-The checksum of a batch is the CRC-32C of its metadata (with the eight digits of the checksum itself as
-zeros) and its body. The metadata has a checksum of its own (with the digits of both as zeros), so that
-offsets and sizes are reliable while bodies are passed over unread. Batches of older versions lack that
-second one.
+The checksum of a batch is the CRC-32C of its metadata (with the eight digits of the checksum itself as zeros)
+and its body. The metadata has a checksum of its own (with the digits of both as zeros). So offsets and sizes
+are reliable while bodies are skipped unread. Batches of older versions lack that second one.
 """
 
 from __future__ import annotations

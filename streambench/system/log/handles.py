@@ -119,8 +119,8 @@ def create_durably(
 
 
 def remove_temporary(directory: Path, prefix: str) -> None:
-    """Remove the temporary files of ``write_durably`` and ``create_durably`` for names that begin so: what
-    was about to put one of them in place cannot do so any more."""
+    """Remove the temporary files of ``write_durably`` and ``create_durably`` for names that begin so. A
+    writer that was about to rename one of them cannot do so any more."""
     pattern = re.compile(rf"\.{prefix}.*\.\d+\.[0-9a-f]{{8}}")
     for name in os.listdir(directory):
         if pattern.fullmatch(name):

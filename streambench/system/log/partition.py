@@ -88,7 +88,7 @@ class Partition:
         times instead) that are None become the present time.
 
         ``producer`` with its ``generation`` and ``epoch``: FencedError where the partition is fenced against
-        it. With a ``sequence`` the append happens once: where the producer has already appended this
+        it. With a ``sequence`` the append happens once. Where the producer has already appended this
         (generation, sequence), or a later one, nothing is written and None is returned. So a record of a
         journal can be applied again and again.
         """

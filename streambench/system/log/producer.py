@@ -127,9 +127,11 @@ class _Pending:
             producer.append(self)
 
     def append(self) -> int:
-        """Append everything: what came by the column as one batch; single messages, of which more than a
-        batch may have come before they were measured, as several. How many batches. What cannot be appended
-        is gone; the error of the send says so."""
+        """Append everything, and return the number of batches.
+
+        What was sent by the column is one batch. Single messages are several, since more than a batch may
+        have arrived before they were measured. What cannot be appended is gone; the error of the send says
+        so."""
         if not self.fields and not self.pieces:
             return 0
         columns, limits = self._columns(), self._producer

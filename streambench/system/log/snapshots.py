@@ -53,7 +53,7 @@ Batch = tuple[Sequence[bytes], Sequence[bytes]]
 
 class Changelog(Struct, frozen=True):
     """The partition that snapshots lie beside. ``identity``: that of its stream. ``before`` returns the
-    fingerprint of the message before an offset, None where there is none; ``compacted_past`` whether
+    fingerprint of the message before an offset, None where there is none. ``compacted_past`` says whether
     compaction may have looked at anything from an offset on."""
 
     place: Place

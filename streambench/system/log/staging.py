@@ -1,8 +1,8 @@
 """Staged writes: many processes write one step of a stream, and all of it is appended once, or nothing is.
 
 Each process *stages* its messages in files of its own, which no reader looks at. One process then commits the
-step: it puts a record in place that names the files of those that succeeded, appends their messages, and
-notes that the step is done.
+step. It creates a record that names the files of those that succeeded, appends their messages, and notes that
+the step is done.
 
     .staging/<stream>/<write>/<step>/<attempt>/<partition>.arrow    staged messages
     .staging/<stream>/<write>/<step>.json                           the record: these files are the step
@@ -88,8 +88,9 @@ class StagedWrite:
 
     def begin(self, owner: ProcessIdentity | None = None) -> None:
         """Have a place for a write that is not ``once``. It lasts until the write is committed or discarded:
-        a process that is late finds none, and leaves nothing. What others left whose owners have ended goes
-        now; of those without a known owner on this machine, what nothing was written to for a day."""
+        a process that is late finds none, and leaves nothing. It removes what others left whose owners have
+        ended. Of those without a known owner on this machine, it removes what nothing was written to for a
+        day."""
         self._directory.mkdir(parents=True, exist_ok=True)
         write_note(self._directory / _OWNER, _Owner(owner))
         for path in self._directory.parent.iterdir():

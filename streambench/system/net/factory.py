@@ -27,9 +27,9 @@ class TcpSystemFactory(SystemFactory):
 
     **The protocol.** The sender connects and sends messages; ``framing`` says what ends one: ``lines``: a
     newline, which is not part of it. ``length``: 4 bytes before it, big-endian, hold the number of its bytes.
-    ``envelope``: what follows these 4 bytes is a MessagePack map of ``message``, ``key`` (bin or nil),
-    ``timestamp`` (milliseconds) and ``headers`` (a map of str to bin); with the other two there is the
-    message alone. The receiver says nothing but lines of text::
+    ``envelope``: these 4 bytes are followed by a MessagePack map of ``message``, ``key`` (bin or nil),
+    ``timestamp`` (milliseconds) and ``headers`` (str to bin). With the other two there is the message alone.
+    The receiver says nothing but lines of text::
 
         17                      so many messages of this connection, from the first on, are safe
                                 (with acknowledge=true)
@@ -63,13 +63,13 @@ class TcpSystemFactory(SystemFactory):
 class UdpSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=udp``. Streams and partitions have addresses as those of ``tcp``.
 
-    A datagram is a message; with ``framing=lines`` it holds several, with newlines between (and at the end,
-    or not; a producer ends each message with one), and a producer fills datagrams up to ``datagram.bytes``.
-    Nothing is acknowledged, and what is lost is lost, but counted: what the kernel drops because its buffer
-    (``receive.buffer.bytes``) is full; and with ``sequence=true``, on both sides, what never arrived. Each
-    datagram then begins with the bytes ``sbu1``, 8 bytes that its sender has chosen at its start, and its
-    number from 0 on (8 bytes, big-endian). What is missing is counted from the first number on that arrives
-    of a sender.
+    A datagram is a message. With ``framing=lines`` it holds several, with newlines between them; one at
+    the end may be missing. A producer ends each message with a newline, and fills datagrams up to
+    ``datagram.bytes``. Nothing is acknowledged, and what is lost is lost, but counted. The kernel drops what
+    its buffer (``receive.buffer.bytes``) has no room for. With ``sequence=true``, on both sides, what never
+    arrived is counted, too. Each datagram then begins with the bytes ``sbu1``, followed by 8 bytes that its
+    sender has chosen at its start. Its number, from 0 on, is next (8 bytes, big-endian). What is missing is
+    counted from the first number on that arrives of a sender.
     """
 
     keys: ClassVar[frozenset[str] | None] = UDP.system_names

@@ -60,7 +60,7 @@ class Listener:
 
     Its memory is bounded. One read of one socket limits what has arrived and was not taken. Of an unfinished
     message a connection holds a little. It needs a slot to hold as much as a message may have, and
-    ``unfinished_bytes`` limits the slots; connections that wait for one are not read.
+    ``unfinished_bytes`` limits the slots. Connections that wait for one are not read.
     ``unacknowledged_bytes`` limits what was delivered and is not acknowledged.
     """
 

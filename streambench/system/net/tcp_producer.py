@@ -35,9 +35,9 @@ _WARN_AFTER_S = 1.5
 class TcpProducer(SenderProducer):
     """Sends to the receivers of one system, at least once.
 
-    A message is kept until the receiver has acknowledged it; where the connection is lost before that, it is
+    A message is kept until the receiver has acknowledged it. Where the connection is lost before that, it is
     sent again over a new one, and may then arrive twice. ``flush`` returns when all is acknowledged. ``send``
-    waits once as much as ``send.buffer.bytes`` is not. With ``acknowledge=false`` nothing is kept: ``flush``
+    waits once as much as ``send.buffer.bytes`` is not. With ``acknowledge=false`` nothing is kept. ``flush``
     returns when the kernel has taken all, and what is on its way when a connection is lost is lost as well.
 
     Once a partition has failed, all that is sent to it later fails at once, with the same error. A task that

@@ -38,8 +38,8 @@ _SENDERS = 10_000
 class UdpConsumer(ListeningConsumer):
     """Receives partitions of one system, each on a port of its own.
 
-    What there is no room for waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that
-    is full: the kernel counts what it drops, and the metric ``<system>-datagrams-dropped`` follows it. With
+    What does not fit waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that is full.
+    The kernel counts what it drops, and the metric ``<system>-datagrams-dropped`` follows it. With
     ``sequence=true`` the gaps in the numbers of a sender show what was lost anywhere on the way. They are
     counted from the first datagram on that came: what was lost before cannot be distinguished from what an
     earlier consumer received. No sender learns of it.

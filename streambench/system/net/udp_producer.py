@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 
 
 class UdpProducer(SenderProducer):
-    """Sends to the receivers of one system, at most once: ``flush`` returns when the kernel has taken
-    everything, and what is lost after that only the receiver can count (``sequence=true``). What is known of
-    it here is in the metric ``<system>-messages-unsent``: messages that the kernel would not take, or of
-    which it reported afterwards that no receiver did.
+    """Sends to the receivers of one system, at most once.
+
+    ``flush`` returns when the kernel has taken everything. Only the receiver can count what is lost after
+    that (``sequence=true``). The metric ``<system>-messages-unsent`` has what is known of it here. It counts
+    messages that the kernel would not take, or of which it reported afterwards that no receiver did.
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:

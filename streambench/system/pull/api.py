@@ -1,7 +1,7 @@
 """The contract of a simple plug-in: one method reads a partition, one writes.
 
-A system that only knows "give me the next message" needs no SystemConsumer of its own: it implements the two
-classes here, in bytes, without threads, queues or back-pressure, and a ``PullSystemFactory`` that makes them.
+A system that only knows "give me the next message" needs no SystemConsumer of its own. It implements the two
+classes here, in bytes, without threads, queues or back-pressure. A ``PullSystemFactory`` makes them.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class StreamConsumer(ABC):
     """Reads one partition, from one offset on.
 
     A consumer is made for a partition and the first offset that is wanted there (None: the first message
-    there is). From then on it keeps its own position: each call of ``get_message`` returns the next message,
+    there is). From then on it keeps its own position. Each call of ``get_message`` returns the next message,
     in order, each once, and it does not learn what became of them. It is made, called and closed on one
-    thread, which is its alone: a call may wait for a network, but not for long, because a stop has to wait
+    thread, which is its alone. A call may wait for a network, but not for long, because a stop has to wait
     for it.
 
-    After a crash the same partition is read again by a new consumer, from the last message whose offset was
-    committed (which is then passed over) or, where offsets are numbers, from the number behind it. A consumer
-    that cannot begin at an offset, because what stood there is gone, raises OffsetError when it is made, and
-    never begins elsewhere in silence.
+    After a crash the same partition is read again by a new consumer. It begins with the last message whose
+    offset was committed, which is then skipped. Where offsets are numbers, it begins with the number after
+    it. A consumer that cannot begin at an offset, because what was there is gone, raises OffsetError when it
+    is made. It never begins elsewhere silently.
     """
 
     @abstractmethod
     def get_message(self) -> StreamMessage | None:
         """The next message, or None when there is nothing now.
 
-        Where it raises, the partition cannot be read any more: the container stops without a commit of what
+        Where it raises, the partition cannot be read any more. The container stops, without a commit of what
         it was doing, with an error that names the partition.
         """
 
@@ -61,7 +61,7 @@ class StreamProducer(ABC):
 
     All calls are made on the container's thread. ``send`` may keep messages back; only when ``commit`` has
     returned are they durable, and only then is the input that led to them committed. A process may die
-    between the two: what was sent and not committed may be there or not, and is sent again after the restart
+    between the two. What was sent and not committed may be there or not, and is sent again after the restart
     (at least once).
     """
 
@@ -72,7 +72,7 @@ class StreamProducer(ABC):
 
     def send_to(self, partition: int, message: bytes, key: bytes | None = None) -> None:
         """Take a message for one partition. Override it where a partition can be chosen: it is then called
-        instead of ``send``, and streams of several partitions can be changelogs and get messages that name
+        instead of ``send``. Streams of several partitions can then be changelogs, and get messages that name
         their partition or a partition key."""
         raise StreamSystemError(
             f"a {type(self).__name__} cannot choose the partition of a message: give it a method send_to"

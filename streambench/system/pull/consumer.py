@@ -37,8 +37,8 @@ class PullConsumer(SystemConsumer):
     """Reads partitions of one system, each by a StreamConsumer on a thread of its own.
 
     A thread reads a little ahead (at most 100 messages) and then waits until a poll has made room. A
-    partition is at its head when there was nothing to read and its bounds, where they are known, show
-    nothing further: a call of ``get_message`` that returns None may only have come too early.
+    partition is at its head when there was nothing to read and its bounds, where they are known, show nothing
+    further. A call of ``get_message`` that returns None may only have been too early.
     """
 
     def __init__(self, make: Make, positions: Positions, bounds: Bounds = lambda ssp: None) -> None:

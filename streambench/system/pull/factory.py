@@ -30,14 +30,15 @@ class PullSystemFactory(SystemFactory):
 
     It has one reader thread for each partition with a queue that is bounded, and its errors name the
     partition. Everything else has a default: ``producer`` makes it writable; ``numbered`` (or ``compare``)
-    gives offsets an order; ``bounds`` says how far a partition goes, and has caught up when the newest
-    message was read.
+    gives offsets an order. ``bounds`` says how far a partition goes, and when it has caught up: when the
+    newest message was read.
 
-    What a system **without bounds** cannot have: reading begins at the oldest message where nothing else is
-    known, whatever ``samza.offset.default`` says; no lag is shown; it is no input of a batch on Spark. It has
-    caught up when ``get_message`` returns None. What one **without an order** of offsets cannot have: a
-    container that reads a broadcast partition for several tasks stops where those were committed at different
-    offsets.
+    A system **without bounds** has limits. Where nothing else is known, reading begins at the oldest message,
+    whatever ``samza.offset.default`` says. No lag is shown, and it is no input of a batch on Spark. It has
+    caught up when ``get_message`` returns None.
+
+    A system **without an order** of offsets has another limit. A container that reads a broadcast partition
+    for several tasks stops where those were committed at different offsets.
 
     The methods here are called on different threads, at any time: keep nothing that is not safe to share.
     ``config`` is the whole configuration; ``config.path(key)`` and ``config.text(key)`` read the plug-in's
@@ -76,13 +77,13 @@ class PullSystemFactory(SystemFactory):
         return None
 
     def compare(self, offset: str, other: str) -> int | None:
-        """Below 0, 0 or above 0 as one offset id comes before, is, or comes after another one in a partition;
-        None where that is not known."""
+        """Return a number below 0, 0 or above 0 as one offset id comes before, is, or comes after another
+        one. None where that is not known."""
         return _sign(int(offset) - int(other)) if self.numbered else None
 
     def after(self, offset: str) -> str | None:
-        """The offset at which to go on after this one, None where that is not known: the consumer is then
-        made at ``offset`` again, and what it reads there is passed over."""
+        """The offset at which to continue after this one, None where that is not known. The consumer is then
+        made at ``offset`` again, and what it reads there is skipped."""
         return str(int(offset) + 1) if self.numbered else None
 
     def create(self, system: str, stream: str, partitions: int, config: Config) -> None:

@@ -1,7 +1,7 @@
 """Positions: offsets whose meaning only a plug-in knows, and where reading goes on behind one of them.
 
-A position is the id of a message; or ``after:`` and an id, where it is not known which id comes next; or
-``oldest``, the beginning.
+A position is the id of a message, or ``oldest``, the beginning. Where it is not known which id comes next, it
+is ``after:`` and an id.
 """
 
 from __future__ import annotations

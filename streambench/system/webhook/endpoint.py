@@ -58,9 +58,9 @@ class InFlightRequest:
 
 
 class Endpoints:
-    """The ASGI application of one consumer. Everything here happens on the thread of the server, but
-    ``answered`` and ``refused``, which may be read anywhere: how many requests were answered, and how many of
-    those not with 200."""
+    """The ASGI application of one consumer. Everything here happens on the thread of the server, except for
+    ``answered`` and ``refused``, which may be read anywhere. These count the requests that were answered, and
+    those of them not with 200."""
 
     def __init__(self, endpoints: list[Endpoint], inbox: Inbox, listening: Listening) -> None:
         self.endpoints = endpoints

@@ -21,11 +21,11 @@ class WebhookSystemFactory(SystemFactory):
     sent to a stream is posted to its ``url``. A stream is there when it is an input or the configuration says
     something of it.
 
-    **A request is answered 200 only when its messages are durable**: after the commit that holds what came of
-    them, or, where the stream is landed, when they are in the log. Until then it waits, and after
+    **A request is answered 200 only when its messages are durable.** That is after the commit that holds what
+    came of them, or, where the stream is landed, when they are in the log. Until then it waits, and after
     ``acknowledge.timeout.ms`` it is answered 503: a sender that tries again until it gets a 2xx loses
-    nothing. It may by that be heard twice, unless it says with an ``Idempotency-Key`` that it is the same
-    request: while this container lives, such a one is answered and not delivered again.
+    nothing. So it may be heard twice, unless it says with an ``Idempotency-Key`` that it is the same request.
+    While this container lives, such a one is answered and not delivered again.
     """
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names

@@ -44,9 +44,9 @@ class WebhookProducer(SystemProducer):
     Idempotency-Key, until ``post.retry.ms`` are over. Once a receiver has refused a message for good, nothing
     more is posted and every flush raises: the job stops at its last commit.
 
-    Headers of a message become HTTP headers. One called ``idempotency-key`` is used instead of a random one,
-    for a task that can name what it sends in such a way that a restart names it alike. Keys are sent where
-    ``key.header`` or ``key.query`` says how.
+    Headers of a message become HTTP headers. One called ``idempotency-key`` is used instead of a random one.
+    It is for a task that can name what it sends in such a way that a restart names it alike. Keys are sent
+    where ``key.header`` or ``key.query`` says how.
     """
 
     def __init__(self, settings: PostSettings, metrics: MetricsRegistry) -> None:
