@@ -1,7 +1,7 @@
 """Backfills: a range of a job's inputs processed again, beside the job.
 
-A backfill is a job of its own. It has other checkpoints, changelogs and outputs, so that the job itself is
-neither stopped nor changed, and goes on from its checkpoints when its deployment is repeated.
+A backfill is a job of its own. It has other checkpoints, changelogs and outputs. So the job itself is neither
+stopped nor changed, and continues from its checkpoints when its deployment is repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE_S = 5.0
 class Backfill(Struct, frozen=True):
     """A range of the inputs. ``name`` is put behind the names of the job, of its changelogs and of the
     streams that it sends to. ``start`` and ``end``: WHERE for all partitions, or PARTITION@WHERE or
-    STREAM@WHERE, the later ones over the earlier ones; WHERE is ``oldest``, ``upcoming``, an offset or
+    STREAM@WHERE, of which a later one overrides earlier ones. WHERE is ``oldest``, ``upcoming``, an offset or
     ``timestamp:TIME``. The message at an end is not read."""
 
     name: str
@@ -61,8 +61,8 @@ class Backfill(Struct, frozen=True):
         return config.with_values({**_like_outputs(config, suffix), **values})
 
     def outputs(self, config: Config, task: object = None) -> list[SystemStream]:
-        """The streams that the backfill of a job has sent to, as they stand in its systems; none of a system
-        that does not list its streams. Raises ConfigError."""
+        """The streams that the backfill of a job has sent to, as its systems list them. There are none of a
+        system that does not list its streams. Raises ConfigError."""
         own = self.config(config, task)
         with closing(Systems(own)) as systems:
             reserved = set(changelogs(own, job_name(own, task), systems).values())

@@ -3,8 +3,8 @@
 The JVM of a session writes the archive as it exits, which costs more than a start; later ones map it into
 memory. It is the second session that does: an environment that lives for one session would only pay for it.
 An archive serves one Java, one Spark and one class path, all of which are in its name. The JVM checks that
-once more, and starts as it always did with an archive that does not fit. With one that is damaged it dies, so
-the name has size and checksum, too, and a JVM that cannot write an archive is found out before Spark starts.
+once more, and starts as it always did with an archive that does not fit. A damaged archive kills the JVM, so
+the name has size and checksum, too. A JVM that cannot write an archive is detected before Spark starts.
 """
 
 from __future__ import annotations

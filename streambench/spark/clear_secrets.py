@@ -51,8 +51,10 @@ def _marked(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _assigned(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of Python that give a text to the name of a secret: as a variable, an attribute, an argument
-    or its default, a key of a dict, or one of a pair."""
+    """The lines of Python that assign a text to the name of a secret.
+
+    The name may be a variable, an attribute, an argument or its default, a key of a dict, or one of a pair.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -119,8 +121,8 @@ def _name_of(node: ast.expr | None) -> str:
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """False for a reference, a gap to be filled in, the name of a column, of a variable or of a secret, and
-    a token that is a name."""
+    """False for a reference, a gap to be filled in, and the name of a column, of a variable or of a secret.
+    Also for a token that is a name."""
     if len(text) < _SHORTEST or any(mark in text for mark in ("${", "{", "<", "***")):
         return False
     if name.lower().endswith("token") and _WORDS.fullmatch(text):

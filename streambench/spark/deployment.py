@@ -1,8 +1,8 @@
 """``deploy``: a job as a Spark batch, over everything that has arrived since its last checkpoint.
 
-The driver plans; each container is one row of a DataFrame, hence one Spark task, which runs the same
-Container as a notebook does, up to the offsets of the plan, and commits by itself. Only the DataFrame API is
-used, so that Spark Connect does as well as a classic session. The driver and the executors must see the same
+The driver plans. Each container is one row of a DataFrame, hence one Spark task. It runs the same Container
+as a notebook does, up to the offsets of the plan, and commits by itself. Only the DataFrame API is used, so
+that Spark Connect does as well as a classic session. The driver and the executors must see the same
 directories (of a ``log`` system, of checkpoints): on several machines that takes a shared file system.
 """
 
@@ -99,9 +99,9 @@ def deploy(
     """Run a job on Spark until it has processed what its inputs held when it began.
 
     ``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or process
-    function, instead of ``task.class``; a class of a notebook, or of a file that the executors lack, is sent
-    along. ``spark``: the session to use, which is left as it was; else the active one; else that of
-    ``spark-submit``; else one on ``master`` that is stopped afterwards. Not given, that is ``SPARK_REMOTE``,
+    function, instead of ``task.class``. One of a notebook, or of a file that the executors lack, is shipped
+    to them. ``spark``: the session to use, which is left as it was. Else it is the active one, else that of
+    ``spark-submit``, else one on ``master`` that is stopped afterwards. Not given, that is ``SPARK_REMOTE``,
     ``spark.master`` of the configuration, or ``local[*]``. A session that is started here takes the keys of
     the configuration under ``spark.``.
 
@@ -110,13 +110,14 @@ def deploy(
     ``dry_run``: only plan; nothing is started or written. ``progress`` is called about four times a second on
     the calling thread. ``cancel``: set it, from another thread, to stop.
 
-    ``if_running``: where the job is being deployed, or containers of it are at work, ``refuse`` with a
-    JobRunningError, or ``take-over``, which ends them at their last commit.
+    ``if_running``: what to do where the job is being deployed, or containers of it are running. ``refuse``
+    raises a JobRunningError; ``take-over`` ends them at their last commit.
 
     Running it again goes on from the checkpoints. A process that dies is started again by Spark and goes on
     from its container's last commit. Raises ConfigError, UnknownStreamError and MissingExtraError before
-    anything is done; DeployTaskError where a task raised and DeployError where anything else failed or
-    ``cancel`` was set, both with ``.result``; KeyboardInterrupt at Ctrl-C, after the Spark job is cancelled.
+    anything is done. Raises DeployTaskError where a task raised and DeployError where anything else failed or
+    ``cancel`` was set, both with ``.result``. Raises KeyboardInterrupt at Ctrl-C, after the Spark job is
+    cancelled.
     """
     if every is not None and every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")

@@ -25,10 +25,10 @@ _N = TypeVar("_N", int, float)
 
 
 class ContainerRun(Struct, frozen=True, kw_only=True):
-    """One container of a round. ``offsets``: per input partition the first offset that was not processed
-    yet, before and after; ``error``: None where it did not fail; ``log``: that of its executor, where it has
-    one. ``partition_messages``, ``partition_seconds``: per input partition, how many messages the last
-    attempt had, and the seconds in them; empty where that is not known."""
+    """One container of a round. ``offsets``: per input partition the first offset that was not processed yet,
+    before and after. ``error``: None where it did not fail. ``log``: that of its executor, where it has one.
+    ``partition_messages``, ``partition_seconds``: per input partition, how many messages the last attempt
+    had, and the seconds in them; empty where that is not known."""
 
     container: int
     messages: int
@@ -47,9 +47,8 @@ Outcome = Literal["ended", "interrupted", "running", "did not end"]
 class Run(Struct, frozen=True, kw_only=True):
     """One round of a deployment that had something to do. ``began_ms``: milliseconds since 1970.
 
-    ``outcome``: ``did not end`` where its driver was killed; of such a round, and of one that was
-    interrupted, what its containers did is not known. ``backfill``: the name of the backfill, where it was
-    one."""
+    ``outcome``: ``did not end`` where its driver was killed. Of such a round, and of an interrupted one, it
+    is not known what its containers did. ``backfill``: the name of the backfill, where it was one."""
 
     generation: int | None
     began_ms: int

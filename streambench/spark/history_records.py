@@ -1,5 +1,7 @@
-"""Records of a history of deployments: lines of ``deployments.jsonl`` in the job's directory, or messages of
-a stream beside its checkpoints, where these are in no directory."""
+"""Records of a history of deployments.
+
+They are lines of ``deployments.jsonl`` in the job's directory. Where its checkpoints are in no directory,
+they are messages of a stream beside these."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Jvm:
     """The process of the JVM, known from its first moment on.
 
-    PySpark hands it out only when it answers. One that is interrupted before has lost where it was to report
-    itself, and stays for ever: it does not even look whether its standard input has ended."""
+    PySpark hands it out only when it answers. Interrupted before that, the JVM cannot report itself any more,
+    and stays for ever. It does not even look whether its standard input has ended."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None

@@ -30,8 +30,8 @@ class LoopWatch:
 
     The time between two looks counts for the partition of that message, so that the sums are those of a
     sampling profiler. ``on_busy`` is called about once a second while a message, or the ``init`` of a task,
-    takes longer than ``BUSY_S``: with what it is, and for how many seconds. ``tasks``: per partition, the
-    task that reads it."""
+    takes longer than ``BUSY_S``. It gets what is busy, and for how many seconds. ``tasks``: per partition,
+    the task that reads it."""
 
     def __init__(
         self,

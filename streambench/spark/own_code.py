@@ -1,7 +1,7 @@
 """The files of a job's own code: those of the classes that its configuration names, and all they import.
 
 Imports are read and not run, also those inside of functions. What is found beside the importing file, beside
-the configuration, or on the path outside of the Python installation is the job's own; the rest is installed.
+the configuration, or on the path outside of the Python installation is the job's own. The rest is installed.
 Only Python files are taken, and those that are asked for by name or pattern: others may hold secrets.
 """
 
@@ -28,10 +28,10 @@ _SECRET_ENDINGS = frozenset({".env", ".jks", ".key", ".keystore", ".p12", ".pem"
 
 
 class OwnCode(Struct, frozen=True):
-    """``files``: per name in an archive, with / between its parts, the file. ``named``: per configuration key
-    that names a class of a file by a path that is not its name in the archive, the value that does.
-    ``installed``: the top-level modules of packages that the code imports; ``absent``: those that are not
-    installed here. ``left_out``: the names of files in its packages that are not taken."""
+    """``files``: per name in an archive, with / between its parts, the file. ``named``: configuration keys
+    that name a class by the path of its file, where the archive has it under another name. Each has its value
+    in the archive. ``installed``: the top-level modules of packages that the code imports; ``absent``: those
+    that are not installed here. ``left_out``: the names of files in its packages that are not taken."""
 
     files: dict[str, Path]
     named: dict[str, str]

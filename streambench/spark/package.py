@@ -99,8 +99,8 @@ class Package(Struct, frozen=True):
     def write(self, path: Path, *, allow_secrets: Collection[str] = ()) -> tuple[Path, Path]:
         """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
         is replaced in one step. ``allow_secrets``: places, as FILE:LINE, that are packed though they look
-        like secrets. Raises StreambenchError where another file is in their place, where a file of the job
-        holds a secret elsewhere, and where an allowed place holds none."""
+        like secrets. Raises StreambenchError where another file has one of their paths, or a file of the job
+        holds a secret elsewhere. Also where an allowed place holds none."""
         self._check_secrets(allow_secrets)
         program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):

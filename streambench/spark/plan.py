@@ -204,8 +204,9 @@ def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:
 def count_messages(
     config: Config, spans: Mapping[SystemStreamPartition, tuple[str, str]]
 ) -> dict[SystemStreamPartition, int]:
-    """Count the messages of partitions between two offsets, the second one not included, by reading them: a
-    compacted partition, or a file, has fewer messages than its offsets say."""
+    """Count the messages of partitions between two offsets, the second one not included, by reading them.
+
+    A compacted partition, or a file, has fewer messages than its offsets say."""
     with closing(Systems(config)) as systems:
         wanted = {ssp: span for ssp, span in spans.items() if _is_before(systems, ssp, *span)}
         counts = {}
@@ -330,9 +331,8 @@ def _all_recorded(
 ) -> bool:
     """Check that every task of a container has a durable position in each of its partitions.
 
-    Where not, a start must record it even if nothing is there to be read: what arrives from now on
-    would otherwise be skipped by a first
-    start that begins at what is upcoming then."""
+    Where not, a start must record it even if nothing is there to be read. Otherwise a first start that begins
+    at what is upcoming then would skip what arrives from now on."""
     for task in container.tasks:
         checkpoint = last.get(task.name)
         if checkpoint is None or not checkpoint.partitions.issuperset(task.partitions):

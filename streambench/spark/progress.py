@@ -1,8 +1,8 @@
 """Progress of the containers while Spark runs them.
 
 Spark itself reports nothing of a task before it ends. Each container therefore sends a datagram now and then
-to the process that deploys. Datagrams need no connection, hold up no process, and may be lost: where a
-network lets none through, the display stays at 0 and everything else goes on.
+to the process that deploys. Datagrams need no connection, hold up no process, and may be lost. Where a
+network lets none through, the display stays at 0 and everything else continues.
 """
 
 from __future__ import annotations

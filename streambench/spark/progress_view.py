@@ -73,8 +73,10 @@ def line_of(progress: DeployProgress, since_s: float = 0.0) -> str:
 
 
 def description_of(progress: DeployProgress) -> str:
-    """A progress as a description in Spark's own tools: the sums, then a few containers, those of interest
-    first where there are more: "... container 0 done 20,000, 1 running 3,175 (no report for 20 s)"."""
+    """A progress as a description in Spark's own tools.
+
+    It has the sums, then a few containers, those of interest first where there are more. An example: "...
+    container 0 done 20,000, 1 running 3,175 (no report for 20 s)"."""
     shown, hidden = _chosen(progress.each, _MOST_DESCRIBED)
     containers = []
     for each in shown:

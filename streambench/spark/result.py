@@ -20,17 +20,17 @@ from streambench.model import SystemStreamPartition
 class DeployedContainer(Struct, frozen=True, kw_only=True):
     """Result of one container (of a dry run: what it would do).
 
-    ``offsets``: per input partition the first offset that was not processed yet, before and after; of a
-    container that failed, *after* is where the next start goes on. ``messages``: how many it processed,
-    ``messages_by_partition``: how many of each input partition, empty where that is not known; ``seconds``:
-    from its start to its end; of a dry run as earlier rounds have measured, 0 where none has.
+    ``offsets``: per input partition the first offset that was not processed yet, before and after. Of a
+    container that failed, the next start continues at *after*. ``messages``: how many it processed.
+    ``messages_by_partition``: how many of each input partition, empty where that is not known. ``seconds``:
+    from its start to its end. Of a dry run they are as earlier rounds have measured, 0 where none has.
     ``seconds_by_partition``: those in the messages of each input partition, of the last attempt. Where Spark
-    had to start it more than once (``attempt`` counts from 0), each attempt goes on from the last commit of
-    the one before: ``messages`` are those that were committed before, and those of the last attempt, whose
-    ``seconds`` these are. ``error``: what it failed with, None where it did not; ``failure`` holds the same
-    in parts. ``log``: the address or the path of its executor's log, where it has one. ``passed_over``:
-    what it dropped, dead-lettered or ignored. ``windows_left``: the messages that no ``window()`` has
-    followed.
+    had to start it more than once (``attempt`` counts from 0), each attempt continues from the last commit of
+    the one before. ``messages`` are then those that were committed before, and those of the last attempt.
+    ``seconds`` are those of the last attempt. ``error``: what it failed with, None where it did not;
+    ``failure`` holds the same in parts. ``log``: the address or the path of its executor's log, where it has
+    one. ``passed_over``: what it dropped, dead-lettered or ignored. ``windows_left``: the messages that no
+    ``window()`` has followed.
     """
 
     number: int
@@ -136,8 +136,8 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     ``containers``: how many there are; ``active`` run now, ``done`` have ended well, ``failed`` have failed,
     ``retried`` were started again by Spark. ``messages``: how many were processed so far; ``total``: how many
     there are, ``left``: how many are left, None where the systems do not know. ``rate``: messages per second,
-    over the last seconds. All this is reported by the containers over the network, and stays at 0 where that
-    way is closed; the last progress of a round is that of its result. ``seconds``: since the round began,
+    over the last seconds. The containers report all this over the network, and it stays at 0 where that way
+    is closed. The last progress of a round is that of its result. ``seconds``: since the round began,
     planning and the start of Spark included, as in the result. ``stage``: it is ``ended`` with its result,
     and ``stopped`` without one, by Ctrl-C. ``each``: the containers, by number."""
 

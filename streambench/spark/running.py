@@ -145,8 +145,8 @@ class DeploymentLock:
             raise self._error(f"{doing} by {others[0]}", self._lease_s)
 
     def _lease_holders(self) -> list[LeaseHolder] | None:
-        """The holders of leases; None where that cannot be found out, which must not keep the job from being
-        deployed: a user without the right to see groups has it all the same."""
+        """The holders of leases, None where that cannot be found out. That must not keep the job from being
+        deployed: a user without the right to see groups may still deploy."""
         manager = self._leases or checkpoint_manager(self._config, self._job)
         self._lease_s = manager.lease_s
         try:

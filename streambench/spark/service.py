@@ -48,9 +48,9 @@ class BusyContainer(Struct, frozen=True):
 class JobStatus(Struct):
     """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
     since the last one that ended well, with the ``error`` of the last. ``round_began_ms``: since when it
-    runs, None where it waits. ``progress_ms``: when it last went on, ``stuck_ms``: when it counts as stuck,
-    unless it goes on before; ``busy``: its containers that take long for one message. ``ended_ms`` and
-    ``seconds`` are those of its last round. Times are milliseconds since 1970."""
+    runs, None where it waits. ``progress_ms``: the time of its last progress. ``stuck_ms``: the time at which
+    it counts as stuck without further progress. ``busy``: its containers that take long for one message.
+    ``ended_ms`` and ``seconds`` are those of its last round. Times are milliseconds since 1970."""
 
     job: str
     state: Literal["waiting", "running"] = "waiting"
@@ -119,11 +119,11 @@ def serve(
     """Deploy jobs again and again, each every so many seconds, all on one session, until ``stop`` is set.
 
     The current round is finished then; Ctrl-C cancels it. A round that fails is tried again after twice the
-    pause, then after four times and so on, up to five minutes (``deploy(every=...)`` ends there); where Spark
-    itself failed, on a new session. ``report`` is called with each change of the status. What it raises the
-    first time is raised; later it is logged, and the rounds go on. A round counts as stuck that shows no
-    progress for ``stuck_after`` seconds: not given, for the longest of 120, 5 times ``every``, and 3 times
-    the last round of the job. The other arguments are those of ``deploy``.
+    pause, then after four times and so on, up to five minutes. Where Spark itself failed, it is tried on a
+    new session. (``deploy(every=...)`` ends there.) ``report`` is called with each change of the status. What
+    it raises the first time is raised; later it is logged, and the rounds go on. A round counts as stuck that
+    shows no progress for ``stuck_after`` seconds. The default is the longest of 120, 5 times ``every``, and 3
+    times the last round of the job. The other arguments are those of ``deploy``.
 
     Returns per job the sum of its rounds. Raises ConfigError before anything runs; what is wrong later is a
     failure of that job."""

@@ -1,7 +1,7 @@
 """The Spark session of a deployment: the one that is there, the one of ``spark-submit``, or one of its own.
 
-A session of its own is quiet, keeps to the loopback interface where the master is on this machine, writes
-only below a temporary directory, and is gone with all its processes when the deployment is over.
+A session of its own is quiet, and keeps to the loopback interface where the master is on this machine. It
+writes only below a temporary directory. It is gone with all its processes when the deployment is over.
 """
 
 from __future__ import annotations
@@ -112,8 +112,10 @@ def check_master(master: str | None) -> None:
 
 
 def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lease:
-    """The given session, else the active one, else that of ``spark-submit``, else a new one on ``master``,
-    ``SPARK_REMOTE`` or the configuration's ``spark.master`` (``local[*]`` if none is given).
+    """The given session, else the active one, else that of ``spark-submit``, else a new one.
+
+    The new one is on ``master``, ``SPARK_REMOTE`` or the configuration's ``spark.master`` (``local[*]`` if
+    none is given).
 
     Raises MissingExtraError, and StreambenchError where Spark does not start or another session is there than
     ``master`` names."""
@@ -140,8 +142,9 @@ def lease(spark: SparkSession | None, master: str | None, config: Config) -> Lea
 
 
 def open_session(master: str | None = None, config: Config | Mapping[str, Any] | None = None) -> SparkSession:
-    """A quiet session for a notebook or a program, on ``master`` (as ``deploy`` chooses it if none is given),
-    which deployments and DataFrames then use as the active one.
+    """A quiet session for a notebook or a program, on ``master`` (as ``deploy`` chooses it if none is given).
+
+    Deployments and DataFrames then use it as the active one.
 
     It ends with this process, or with ``stop()``; what it has written to temporary files goes with the
     process. ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``lease`` raises."""
@@ -479,8 +482,8 @@ def _is_here(master: str) -> bool:
 
 
 def _import_path() -> list[str]:
-    """Paths from which this process imports its own modules from, so that Python workers on the same machine
-    find them, too: what is not part of the installation."""
+    """Paths from which this process imports modules that are not part of the installation. Python workers on
+    the same machine find them there, too."""
     places = [
         str(Path(streambench.__file__).parent.parent),
         *(str(Path(entry or ".").resolve()) for entry in sys.path),

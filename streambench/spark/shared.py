@@ -1,7 +1,7 @@
 """Directories that driver and executors share: proved by a token that one side writes and the other reads.
 
 A path that exists on two machines may be two directories. A log in such a directory would be written on each
-executor for itself, and a deployment that has lost its outputs would look as if it had succeeded.
+executor separately. A deployment that has lost its outputs would look as if it had succeeded.
 """
 
 from __future__ import annotations

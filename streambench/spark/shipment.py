@@ -1,8 +1,8 @@
 """Packing what travels to the executors.
 
 Code that is installed there (streambench, packages) is sent by name. A task class of a notebook, of a file
-beside the configuration, or of any module that is not part of the Python installation is sent itself:
-executors may not have that file, and a Python worker that Spark reuses would still have its former contents.
+beside the configuration, or of any module outside the Python installation is sent itself. Executors may not
+have that file, and a Python worker that Spark reuses would still have its former contents.
 """
 
 from __future__ import annotations

@@ -91,9 +91,9 @@ class SparkJob:
             self._ended.wait(_AGAIN_S)
 
     def show_progress(self, text: Callable[[], str]) -> None:
-        """Say in Spark's own tools how far the job is, some seconds after its begin and then again and again,
-        less often the longer it runs: each time is a job of the tools' lists, which are of a limited
-        length. Never waits for Spark."""
+        """Show in Spark's own tools how far the job is, some seconds after its begin, and then less and less
+        often. Each time adds a job to the lists of the tools, which are of a limited length. Never waits for
+        Spark."""
         now = time.monotonic()
         if self._context is None or now < self._shown_next:
             return
@@ -110,8 +110,8 @@ class SparkJob:
         self._show(self._context, outcome).join(_SHOWN_WITHIN_S)
 
     def _show(self, context: SparkContext, said: str) -> threading.Thread:
-        """A description stays as it was when its job began: what is new is said by another job, which has no
-        tasks, and needs no executor."""
+        """A description stays as it was when its job began. So another job shows what is new, which has no
+        tasks and needs no executor."""
 
         def show() -> None:
             try:

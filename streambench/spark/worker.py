@@ -1,8 +1,8 @@
 """The code inside a Spark task: one container, from its last commit to the planned ends.
 
-A task that Spark starts again, on whatever machine, is nothing special: it claims the container again, which
-fences the one before, and goes on from the last commit. What the container raises is returned as a row and
-not raised, since it would only fail again at the same message; what kills the process is left to Spark.
+A task that Spark starts again, on whatever machine, is nothing special. It claims the container again, which
+fences the one before, and continues from the last commit. What the container raises is returned as a row and
+not raised, since it would only fail again at the same message. What kills the process is left to Spark.
 Nothing here relies on being allowed to finish: Spark kills Python workers without a word.
 """
 
@@ -67,10 +67,10 @@ class Shipment(Struct):
     ``names``: what the configuration names in the driver's ``__main__``, such as a chooser that is written in
     the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
     must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
-    where the file is not (a notebook's cells are nowhere). ``lease``: the file that the deploying process has
-    locked as long as it lives; ``leased_as``: the name of its lease in the system of the checkpoints. One
-    of the two is empty, or both, where the containers die with it anyhow. ``output``: where files for what
-    containers print are; empty where Spark keeps that."""
+    where the file is missing. Cells of a notebook are in no file. ``lease``: the file that the deploying
+    process keeps locked as long as it lives. ``leased_as``: the name of its lease in the system of the
+    checkpoints. One of the two is empty, or both, where the containers die with it anyhow. ``output``: where
+    files for what containers print are; empty where Spark keeps that."""
 
     config: Config
     task: Any
@@ -175,8 +175,9 @@ class RunContainers:
         return last is not None and last.number == self.generation
 
     def _is_killed_late(self, number: int) -> bool:
-        """Wait for the attempt that has taken over, and for Spark to kill this one; return True where that
-        attempt goes on for too long to be Spark's."""
+        """Wait for the attempt that has taken over, and for Spark to kill this one.
+
+        Returns True where that attempt continues for too long to be Spark's."""
         shipment = self._unpacked()
         log.info("container %d: another attempt has taken over; this one waits to be killed", number)
 
@@ -219,8 +220,11 @@ def _run(shipment: Shipment, generation: int, report: Report, containers: int) -
 @contextmanager
 def local_files(config: Config) -> Iterator[Config]:
     """The configuration with a directory for the files of stores that is this attempt's own, on a disk of
-    this machine: an attempt that Spark has given up may be alive for a while, and holds its own. It goes
-    afterwards; if it cannot, with the next container here, or with Spark's other local files."""
+    this machine.
+
+    An attempt that Spark has given up may be alive for a while, and holds its own. The directory is removed
+    afterwards; else by the next container here, or with Spark's other local files. It goes afterwards; if it
+    cannot, with the next container here, or with Spark's other local files."""
     if not config.names_below("stores."):
         yield config
         return
@@ -314,8 +318,10 @@ def _readers(model: JobModel, number: int) -> dict[SystemStreamPartition, str]:
 
 
 def executor_log() -> str:
-    """The log of this executor, which has what its tasks print: an address that Spark names, else a file;
-    empty where it has none of its own, as with a local master."""
+    """The log of this executor, which has what its tasks print.
+
+    It is an address that Spark names, else a file. It is empty where the executor has none of its own, as
+    with a local master."""
     file = Path.cwd() / "stderr"
     return os.environ.get("SPARK_LOG_URL_STDERR") or (str(file) if file.is_file() else "")
 

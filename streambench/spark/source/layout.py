@@ -1,8 +1,8 @@
 """The layout of a DataFrame: from messages as they were read to Arrow batches with the columns of its schema.
 
 Nothing is done message by message where bytes are only passed on, taken for text, or parsed as JSON objects.
-Constants are put into buffers: pyarrow imports pandas when it converts its first Python object, which costs a
-task of Spark more than all its messages.
+Constants are put into buffers. The first Python object that pyarrow converts makes it import pandas, which
+costs a task of Spark more than all its messages.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class BatchReader(DataSourceReader):
 class FilteringReader(BatchReader):
     """A BatchReader that takes conditions on partitions and offsets from the query.
 
-    For a frame that is used in one query only: Spark 4.3 keeps what it planned with the first conditions, and
-    uses it for other queries of the frame as well, which lack rows then."""
+    It is for a frame that is used in one query only. Spark 4.3 keeps what it planned with the first
+    conditions, and uses it for other queries of the frame, which then lack rows."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         with opened(self._options) as systems:

@@ -1,11 +1,11 @@
 """The writers of a stream: tasks encode their rows, and what becomes visible is decided on the driver.
 
-To a ``log``, tasks write nothing that a reader could see: they stage their messages, and the commit appends
+To a ``log``, tasks write nothing that a reader could see. They stage their messages, and the commit appends
 those of the attempts that succeeded (``system.log.staging``). Of a streaming query each micro-batch is a step
 under the query's id, so that one which Spark repeats is appended once. To a system with transactions
-(``capabilities.NamedWrites``) tasks hand their messages to the driver, whose commit writes them and the
-number of the step in one transaction. To other systems tasks send at once, and flush before they end: what a
-task had sent when it failed is sent again by the next attempt.
+(``capabilities.NamedWrites``) tasks pass their messages to the driver. Its commit writes them and the number
+of the step in one transaction. To other systems tasks send at once, and flush before they end. What a task
+had sent when it failed is sent again by the next attempt.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _SOURCE = "spark"
 
 
 class Written(WriterCommitMessage):
-    """The outcome of one task: what it staged, under the name of the write; what it hands to the driver, by
-    partition; or how much it sent."""
+    """The outcome of one task.
+
+    It is what it staged, under the name of the write; what it passes to the driver, by partition; or how much
+    it sent."""
 
     def __init__(
         self,
