@@ -1,7 +1,7 @@
 """The ``streambench`` command: its subcommands, and how it ends.
 
-Exit code 0 where what was asked for was done, 1 where it was not, 2 where it was asked for wrongly; 130 after
-an interrupt, and 141 where the reader of its output has gone, as shells have it.
+The exit code is 0 where the command did what was asked, 1 where it could not, 2 where it was called wrongly.
+It is 130 after an interrupt, and 141 where the reader of its output has gone, as in shells.
 """
 
 from __future__ import annotations

@@ -58,12 +58,12 @@ def checkpoints(
     --rewind moves the checkpoints of all tasks, or of the one named before "=". To "oldest": the first
     message there is, with empty stores. To "upcoming": what is in the inputs now is passed over, and the
     stores stay as they are. To a commit, as --history names it: what each task had committed by then, its
-    stores included. To PLACE@OFFSET, a start point: that partition (or all of that stream) continues
-    with this message, even where samza.reset.offset is set, until the task's next commit; the rest, and the
-    stores, stay as they are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970,
-    or a date): the first message that is not older. A job that runs is not rewound, or with --if-running
-    take-over ended at its last commit. Outputs that are in their streams stay there, with exactly-once as
-    well: what is done again is sent again. It asks first, or takes --yes.
+    stores included. To PLACE@OFFSET, a start point: that partition (or all of that stream) continues there,
+    even where samza.reset.offset is set, until the task's next commit. The rest, and the stores, stay as they
+    are. OFFSET may also be oldest, upcoming, or timestamp:TIME (milliseconds since 1970, or a date): the
+    first message that is not older. A job that runs is not rewound, or with --if-running take-over ended at
+    its last commit. Outputs that are in their streams stay there, with exactly-once as well: what is done
+    again is sent again. It asks first, or takes --yes.
 
     Examples:
 

@@ -76,8 +76,8 @@ def demo(
     """Flights and their delays: started here, finished on Spark, checked against the input.
 
     The flights go to a log of 12 partitions, keyed by airport. For each airport, a task keeps flights, mean
-    delay and the share of late ones. It runs on this machine until half of the messages are processed, stops,
-    and is finished as a Spark batch from the same checkpoints and the same state.
+    delay and the share of late ones. It runs on this machine until half of the messages are processed, and
+    stops. Spark finishes it as a batch from the same checkpoints and the same state.
     """
     console = Console(highlight=False)
     path = input or _own_data()

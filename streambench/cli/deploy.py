@@ -109,9 +109,9 @@ def deploy(
     """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the
     same checkpoints.
 
-    --dry-run shows the plan and starts and writes nothing: containers, their tasks and partitions, the first
-    offset that each would read, the one where it would end, and the lag in between. With --json there is one
-    object per container, and no progress.
+    --dry-run shows the plan, and starts and writes nothing. The plan has containers, their tasks and
+    partitions, the first offset that each would read, the last one, and the lag between them. With --json
+    there is one object per container, and no progress.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """The display of a deployment in a terminal: the containers live, or plain lines where there is no screen.
 
-The view itself is made in ``streambench.spark``, which is imported only when a first progress is there: the
-display begins before, because that import takes seconds."""
+The view itself is made in ``streambench.spark``, which is imported only with a first progress. The display
+begins before, because that import takes seconds."""
 
 from __future__ import annotations
 

@@ -52,11 +52,10 @@ def silent_systems(
 def group_rows(
     config: Config, systems: Systems, only: SystemStream | None, silent: dict[str, StreambenchError]
 ) -> Iterator[dict[str, Any]]:
-    """A row per group, task and partition: the member that has it at present, the next message, and how many
-    are left; and one for each member that stands by without any. The member is None where no process has it,
-    or where that is not known: checkpoints in a Kafka do not say. Of ``only`` one stream, where that is
-    given. ``silent`` systems are not asked where their partitions end; to these are added those that fail at
-    it."""
+    """A row per group, task and partition: the member that has it, the next message, and how many are left.
+    Also one for each member without any. The member is None where no process has it, or where that is not
+    known: checkpoints in a Kafka do not say. Of ``only`` one stream, where that is given. ``silent`` systems
+    are not asked where their partitions end; to these are added those that fail at it."""
     session_s = config.integer("job.group.session.ms") / 1000
     for name, manager in _groups(config, systems, silent):
         try:
@@ -135,8 +134,9 @@ def _groups(
 def _places(
     systems: Systems, ssp: SystemStreamPartition, checkpoint: Checkpoint, silent: dict[str, StreambenchError]
 ) -> tuple[str | None, str | None]:
-    """The next message and the end of the partition; None where that is unknown here: the system belongs
-    to another job, or the partition is another one now."""
+    """The next message and the end of the partition.
+
+    None where that is unknown here: the system belongs to another job, or the partition was replaced."""
     position = processed = checkpoint.offsets.get(ssp)
     try:
         admin = systems.admin(ssp.system)

@@ -11,8 +11,9 @@ INTERRUPTED = 130
 
 
 def begin_imports() -> None:
-    """End the process at a Ctrl-C from now on, and collect no garbage: imports leave none, and the search for
-    some is a tenth of the time."""
+    """End the process at a Ctrl-C from now on, and collect no garbage.
+
+    Imports leave none, and the search for some is a tenth of the time."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     gc.disable()

@@ -119,7 +119,7 @@ def repair(
     nothing.
 
     What stands behind them can be read again then; what is in them is gone. Of a job that is exactly once
-    these are all outputs, changes of state and checkpoints of its last commit: end them in all streams that
+    these are all outputs, changes of state and checkpoints of its last commit. End them in all streams that
     it writes, before it is started again.
 
     Examples:

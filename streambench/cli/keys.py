@@ -28,7 +28,7 @@ def keys(
     case, hyphens and spaces make no difference to TEXT. What a plug-in takes beyond these (another kind of
     system, a serde, a store, a reporter) is its own and stands in its documentation.
 
-    A value may hold ${env:NAME}, ${file:PATH} or ${file:PATH:KEY} (of a properties file), which are resolved
+    A value may hold ${env:NAME}, ${file:PATH} or ${file:PATH:KEY} (of a properties file). These are resolved
     when it is read and masked when it is shown; $${ stands for ${ itself. Settings below spark. are left to
     Spark.
 

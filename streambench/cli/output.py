@@ -116,7 +116,7 @@ def show_entries(
 ) -> None:
     """Rows, at least one, as in a reference: as JSON lines, or as a table of these columns in which only
     ``prose`` is folded. Where the terminal leaves too little room for that, each row is a few lines below its
-    ``title``, which is to be copied and so stays whole.
+    ``title``. The title is to be copied and so stays whole.
     """
     from rich.padding import Padding
     from rich.text import Text

@@ -170,8 +170,9 @@ def _reader_is_gone() -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A key, message or header in one line: text and bytes as they read, anything else as JSON; a long one
-    cut, with how much is cut."""
+    """A key, message or header in one line: text and bytes as they read, anything else as JSON.
+
+    A long one is cut, with the number of characters that are cut."""
     text = (
         printable(value)
         if value is None or isinstance(value, (str, bytes, bytearray, memoryview))

@@ -1,7 +1,7 @@
 """Input from pipes that a Ctrl-C always ends.
 
-A signal that comes just before a system call blocks, or that another thread is given, does not interrupt the
-call: Python's handler runs only when the call returns. So nothing here blocks for longer than a moment.
+A signal may arrive just before a system call blocks, or be given to another thread. It does not interrupt the
+call then: Python's handler runs only when the call returns. So nothing here blocks for longer than a moment.
 """
 
 from __future__ import annotations

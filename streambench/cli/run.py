@@ -87,12 +87,12 @@ def run(
     Ctrl-C stops it cleanly: the message it is at is finished, and everything is committed; SIGTERM and the
     end of the terminal do the same. A second Ctrl-C stops it at once. Several containers
     (job.container.count) run in a process each; one whose process dies is started again from its checkpoint.
-    With --join several such commands are one group: each has its share of the tasks, also of one that ends or
+    With --join several such commands are one group. Each has its share of the tasks, also of one that ends or
     dies, until it ends itself. With --watch: the panel of the notebook on the whole terminal, with keys to
-    pause, step, go back and rewind; all containers are in this process then, and what is recorded takes some
+    pause, step, go back and rewind. All containers are in this process then, and what is recorded takes some
     of its speed. With --json: a line per container every few seconds, for each such restart, and at the end.
-    The job is a file of key=value lines, of which it needs: task.class=late.py:Late (a class of the file
-    late.py beside it), task.inputs=log.flights, and where streams are, systems.log.samza.factory=log and
+    The job is a file of key=value lines. It needs task.class=late.py:Late (a class of the file late.py beside
+    it) and task.inputs=log.flights. Its streams need systems.log.samza.factory=log and
     systems.log.path=streams. "streambench streams create" makes the input, "streambench send" fills it,
     "streambench keys" lists all keys.
 
@@ -214,8 +214,9 @@ def _check_watch(*, quiet: bool, json: bool, join: bool) -> None:
 
 
 def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
-    """Show pictures, and say before the first one that the run waits for messages: not for a job that could
-    not be started, whose error is to stand alone."""
+    """Show snapshots, and say before the first one that the run waits for messages.
+
+    This is not said for a job that could not be started, whose error is to stand alone."""
     is_announced = False
 
     def shown(snapshots: Sequence[ContainerSnapshot]) -> None:

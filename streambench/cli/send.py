@@ -120,12 +120,12 @@ def send(
     wrong, nothing is sent at all. With --follow that cannot be; an error then says how many were sent.
 
     With --envelopes a line is an object with the fields message (null is a tombstone), key, timestamp,
-    headers and partition, of which only message must be there: what peek --json prints. So peek and send copy
-    a stream. Bytes that are no text stand in message_base64, key_base64 and headers_base64, and are sent as
+    headers and partition. Only message is required. This is what peek --json prints. So peek and send copy a
+    stream. Bytes that are no text stand in message_base64, key_base64 and headers_base64, and are sent as
     they are, without a serde.
 
-    With --tombstone nothing is read: for each KEY, written as text or, for a serde of anything else, as JSON,
-    a message of null is sent.
+    With --tombstone nothing is read. For each KEY, a message of null is sent. The KEY is written as text or,
+    for a serde of anything else, as JSON.
 
     Examples:
 

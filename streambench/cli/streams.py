@@ -85,12 +85,12 @@ def streams(
     how many are left.
 
     A job that runs sees the partitions of a stream that has grown at its next start. Where messages have
-    keys, many keys go to other partitions from then on: what a job keeps for them (counts, say) stays with
+    keys, many keys go to other partitions from then on. What a job keeps for them (counts, say) stays with
     its tasks, and starts from zero where a key moves to another task. What is there already stays where it
     is, so that a key's old and new messages are in no order any more.
 
     Where files of a log are damaged or missing, repair says what of the stream is lost (offsets, messages,
-    bytes) and, once that is confirmed, moves damaged bytes aside, to files that it names. Reading continues
+    bytes). Once that is confirmed, it moves damaged bytes aside, to files that it names. Reading continues
     behind what is lost, whose offsets are given to no other messages.
 
     Examples:

@@ -13,8 +13,8 @@ _MOST = 3
 
 
 def name_threads_left(code: object) -> None:
-    """Before the interpreter waits for threads: name those that it still waits for after a second, and have
-    Ctrl-C end the process, with the exit code of the command."""
+    """Before the interpreter waits for threads: name those that it still waits for after a second. Ctrl-C
+    then ends the process, with the exit code of the command."""
     if not _left():
         return
 

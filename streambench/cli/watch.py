@@ -67,8 +67,8 @@ def check_terminal() -> None:
 
 
 def watch(config: Config, goal: Until, number: int | None) -> RunResult:
-    """Run a job, or one of its containers, on the full screen of the terminal, until ``goal`` is reached or
-    it is left by a key or a signal. Raises what a container failed with, and KeyboardInterrupt where it was
+    """Run a job, or one of its containers, on the full screen of the terminal. It ends when ``goal`` is
+    reached, or by a key or a signal. Raises what a container failed with, and KeyboardInterrupt where it was
     left in the middle of a message."""
     count = config.integer("job.container.count")
     if number is None and count > 1 and isinstance(goal, int):

@@ -1,5 +1,6 @@
-"""A failure as it travels from one process to another, and as it is shown to a user: the message, and where
-in their code it happened."""
+"""A failure as it travels from one process to another, and as it is shown to a user.
+
+It has the message, and the line of their code where it happened."""
 
 from __future__ import annotations
 

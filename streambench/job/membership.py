@@ -4,16 +4,16 @@ In the directory ``members`` of the job each member has a file. It keeps the fil
 noticed at once, and touches it, so that a hang is noticed. The member that came first is the coordinator,
 which runs the *rounds*.
 
-A round begins when a member has come or gone: all members commit, release their tasks, and report that. When
-the last has reported, or the time is over and late members are left out, the coordinator opens a generation
-of the job with the new shares. That fences late members and completes the round.
+A round begins when a member has come or gone: all members commit, release their tasks, and report that. The
+last one may have reported, or late members are excluded once the time is over. Then the coordinator opens a
+generation of the job with the new shares. That fences late members and completes the round.
 
 Every file is replaced as a whole: a new coordinator can continue from whatever the last one left. A
 coordinator that is frozen is replaced like any silent member. It notices that before it opens a generation,
 and the round that it was about to put in place goes with its temporary file.
 
-Clocks of different machines are never compared: a member is silent when its file has not changed for a
-time that the observer measures by its own clock.
+Clocks of different machines are never compared. A member is silent when its file has not changed for a time
+that the observer measures by its own clock.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Assignment(Struct, frozen=True):
 
 
 class Rebalance(Struct, frozen=True):
-    """A round: its number and members, those that were ``late`` for it, and, once it is complete, the
-    ``shares``; ``former``: the tasks that members had before it."""
+    """A round: its number and members, and those that were ``late`` for it. Once it is complete, it has the
+    ``shares``. ``former``: the tasks that members had before it."""
 
     number: int
     members: list[str]

@@ -1,8 +1,8 @@
 """Running the containers of a job side by side, one operating-system process for each.
 
-The process that runs the job starts them and receives their reports. A container may send to what another
-one reads. So the job has caught up only when no container had anything to do in a whole round, which each
-container asks for when it has caught up.
+The process that runs the job starts them and receives their reports. A container may send to what another one
+reads. So the job has caught up only when no container had anything to do in a whole round. Each container
+asks for a round when it has caught up.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Died(Struct, frozen=True):
 class Processes:
     """The processes of one run.
 
-    One that dies without saying why (killed, out of memory, a crash in native code) is started again from its
-    checkpoint, while the others go on. What a container *reports* as its failure ends the job: its task, its
-    configuration or its data would fail in the same way again.
+    One that dies without an error (killed, out of memory, a crash in native code) is started again from its
+    checkpoint, while the others continue. What a container *reports* as its failure ends the job: its task,
+    its configuration or its data would fail in the same way again.
     """
 
     def __init__(
@@ -329,9 +329,8 @@ class WorkerHandle:
 class ChildProcess:
     """One process of a container, seen from outside.
 
-    Its death is the end of the connection, also where other processes have its side of it open: what
-    the process has forked, or what was forked here while it was started. Reports that it had sent come before
-    that.
+    Its death is the end of the connection, also where other processes have its side of it open. Those may be
+    forked by the process, or here while it was started. Reports that it had sent come before that.
     """
 
     def __init__(self, start_message: StartContainer) -> None:

@@ -1,7 +1,7 @@
 """Going back: the checkpoints that a rewind puts in place of those of a job.
 
-A wish is ``[TASK=]WHERE``; WHERE is ``oldest``, ``upcoming``, a commit (``3.17``), or ``PLACE@OFFSET``, where
-PLACE is a partition or a stream, and OFFSET may also be ``oldest``, ``upcoming`` or ``timestamp:TIME``.
+A wish is ``[TASK=]WHERE``. WHERE is ``oldest``, ``upcoming``, a commit (``3.17``), or ``PLACE@OFFSET``. PLACE
+is a partition or a stream, and OFFSET may also be ``oldest``, ``upcoming`` or ``timestamp:TIME``.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Rewind:
     def add(self, wishes: Sequence[str]) -> None:
         """Plan these, the later ones after the earlier ones.
 
-        Raises ConfigError for what is no place, UnknownStreamError, CheckpointError where a commit is not
-        kept, StoreError where the state as of it cannot be rebuilt any more."""
+        Raises ConfigError for what is no place, UnknownStreamError, and CheckpointError where a commit is not
+        kept. Raises StoreError where the state as of it cannot be rebuilt any more."""
         for wish in wishes:
             task, equals, where = wish.rpartition("=")
             goal = _goal(self, task if equals else None, where, self.wanted)
@@ -229,8 +229,9 @@ def _check_commit(
 def _committed(
     job: Rewind, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int
 ) -> Checkpoint:
-    """Return what a task had committed by then: the last of its own commits up to that one, not what a later
-    rewind has put in place."""
+    """Return what a task had committed by then.
+
+    That is the last of its own commits up to that one, not what a later rewind has put in place."""
     found = [each for each in kept if (0, 0) < (each.generation, each.sequence) <= (generation, sequence)]
     found.sort(key=lambda each: (each.generation, each.sequence))
     if not found:

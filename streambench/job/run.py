@@ -59,12 +59,12 @@ def run(
     ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until
     stopped. One container runs in this process. Several (``job.container.count``) run in a process each,
     which end with this one. They cannot share a number of messages or a function (ConfigError), but
-    ``container`` can: it names the only one to be run here, the others being run elsewhere by the same call.
+    ``container`` can. It names the only one to be run here; the same call runs the others elsewhere.
 
-    The process of a container that dies without saying why (killed, out of memory, a crash in native code) is
-    started again from its last commit, up to ``cluster-manager.container.retry.count`` times in quick
-    succession; ``on_restart`` is called. A container that raises ends the job: what its task raised once it
-    would raise again.
+    The process of a container may die without an error (killed, out of memory, a crash in native code). It is
+    then started again from its last commit. That happens up to ``cluster-manager.container.retry.count``
+    times in quick succession; ``on_restart`` is called. A container that raises ends the job: what its task
+    raised once it would raise again.
 
     ``join``: be one of several processes that share the tasks of the job. Each of them is called like this,
     and has its share of the tasks as long as it runs (``until`` must be None). When one
@@ -76,15 +76,15 @@ def run(
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
     containers, on any thread, every ``every_s`` seconds and once more at the end.
 
-    ``on_hang``: called, on a thread of its own, where the container of this process is still in
-    a message ``task.shutdown.ms`` after it was to stop, with an error that names the message. Without it
-    that is logged: only a second signal, or the end of the process, ends such a run. The process of one of
-    several containers is ended then, and that is raised.
+    ``on_hang``: called where the container of this process is still in a message ``task.shutdown.ms`` after
+    it was to stop. It gets an error that names the message, on a thread of its own. Without it that is
+    logged: only a second signal, or the end of the process, ends such a run. The process of one of several
+    containers is ended then, and that is raised.
 
     The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then
     ``"signal"``. The next one raises KeyboardInterrupt. Where that does not end the run within 3 seconds, or
-    at a third one, the process ends, as what was not committed is done again anyway. But never one in which
-    a user types, a notebook's say.
+    at a third one, the process ends. What was not committed is done again anyway. But never one in which a
+    user types, a notebook's say.
 
     Raises what a container raises; the others have stopped by then.
     """
@@ -235,8 +235,9 @@ def _in_processes(
 def _planned(
     config: Config, name: str, *, only: int | None = None, again: bool = False
 ) -> tuple[JobModel, int]:
-    """The job model, and the generation to run it in: a new one; for ``only`` one container, the last one if
-    it has the same assignment.
+    """The job model, and the generation to run it in.
+
+    The generation is a new one; for ``only`` one container, the last one if it has the same assignment.
 
     ``again``: the container was fenced before. Who closed the last generation may have died before there was
     a newer one."""

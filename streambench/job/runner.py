@@ -48,8 +48,9 @@ class _StoppedEarlyError(StreambenchError):
 class ContainerRunner:
     """Starts a container, runs it on the calling thread, and stops it.
 
-    Meanwhile a thread of its own has pictures taken (between two messages, on the thread of the container)
-    and hands them to ``on_snapshot``, every ``every_s`` seconds at most, and a last, true one at the end.
+    Meanwhile a thread has snapshots taken (between two messages, on the thread of the container) and passes
+    them to ``on_snapshot``. It does so every ``every_s`` seconds at most, and ends with one of the final
+    state.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class ContainerRunner:
     ) -> None:
         """``on_init`` is called with each task before its ``init``, and with "" once all have been called.
 
-        ``on_hang`` is called, on a thread of its own, where the container is still in a message or in its
-        last commit, ``task.shutdown.ms`` after it was to stop. Nothing can make it stop then, but the process
-        can be ended. Without it that is only logged."""
+        ``on_hang`` is called where the container is still in a message or in its last commit,
+        ``task.shutdown.ms`` after it was to stop. It is called on a thread of its own. Nothing can make it
+        stop then, but the process can be ended. Without it that is only logged."""
         self._container = container
         self._on_hang = on_hang or (
             lambda error: log.error("%s; end this process to go on from there", error)

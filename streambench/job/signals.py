@@ -40,8 +40,8 @@ class StopSignals:
     decides there. ``stop`` is not called by the handler itself, because a handler may run while the main
     thread holds a lock that ``stop`` needs. A signal that is ignored (SIGHUP under nohup) stays so.
 
-    What a task forks (a pool of processes, say) is ended by SIGTERM, and ignores the others: these are for
-    this process to heed, which still wants an answer to the message it is at.
+    What a task forks (a pool of processes, say) is ended by SIGTERM, and ignores the others. Those are for
+    this process, which still waits for an answer to its current message.
     """
 
     def __init__(

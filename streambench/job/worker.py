@@ -1,8 +1,8 @@
 """The process of one container of a job: ``python -m streambench.job.worker FD``.
 
-FD is the end of a connection to the process that runs the job. The instruction comes there, reports go there,
-and the process ends with it: when the other end is gone, for whatever reason, it ends at once, as in a
-crash. Nothing is lost by that, since the next start goes on from the last commit.
+FD is the end of a connection to the process that runs the job. The instruction arrives there, reports are
+sent there, and the process ends with it. When the other end is gone, for whatever reason, it ends at once, as
+in a crash. Nothing is lost by that, since the next start goes on from the last commit.
 """
 
 from __future__ import annotations
