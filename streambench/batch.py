@@ -2,8 +2,8 @@
 
 Calling Python once per message is what limits a stream task. Work on whole columns, by pyarrow, polars or
 whatever reads Arrow, is not limited by it. So the messages stay as they were read, and are decoded only on
-demand: a batch from a log system shares the memory of the log's segments, and costs as much for one
-message as for ten thousand.
+demand. A batch from a log system shares the memory of the log's segments, and costs as much for one message
+as for ten thousand.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ is left out."""
 class MessageBatch:
     """Consecutive messages of one partition, at least one.
 
-    Three ways to read it: ``to_arrow()`` gives the columns as they were read, ``table()`` the fields of the
-    decoded messages as columns, and iteration the envelopes that ``process`` would get one by one.
+    There are three ways to read it. ``to_arrow()`` gives the columns as they were read. ``table()`` gives the
+    fields of the decoded messages as columns. Iteration gives the envelopes that ``process`` would get one by
+    one.
 
-    Nothing is decoded before it is asked for. A message that cannot be decoded is an error only then: a
+    Nothing is decoded before it is asked for. A message that cannot be decoded is an error only then. It is a
     SerdeError that names its offset, which ends the job as it does for ``process``. Where the configuration
-    says to drop such messages or to send them to a dead-letter stream, that happens instead, and the message
-    is missing in what ``table``, ``messages`` and iteration give. ``len`` and ``to_arrow`` always count all
-    of them. Who reads only the bytes deals with them as they are.
+    says to drop such messages or to send them to a dead-letter stream, that happens instead. ``table``,
+    ``messages`` and iteration then lack the message. ``len`` and ``to_arrow`` always count all of them. Who
+    reads only the bytes deals with them as they are.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class MessageBatch:
 
         ``offset`` is int64 where the system's offsets are whole numbers, else text. Keys and messages are
         binary; those of a system in memory are what was sent. What a log gives in one piece is not copied.
-        The fields of key and message say in their metadata which serde reads them (``SERDE``), so that
+        The fields of key and message say in their metadata which serde reads them (``SERDE``). So
         ``send_batch`` does not pass them on to a stream of another one. Raises SerdeError for objects that
         make no column.
         """

@@ -1,8 +1,8 @@
 """Input: messages by the column, what a consumer read at once of one partition, not decoded.
 
-There are two kinds, alike to their readers: lists of Python objects (``Chunk``), and Arrow record
-batches (``ArrowChunk``), which go through a container without an object per message as long as nothing asks
-for one. pyarrow is imported only where columns are made.
+There are two kinds, alike to their readers: lists of Python objects (``Chunk``), and Arrow record batches
+(``ArrowChunk``). The latter go through a container without an object per message as long as nothing asks for
+one.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ _ENDINGS = [f"{number:03}" for number in range(_THOUSAND)]
 def numbered(start: int, stop: int) -> list[str]:
     """The whole numbers from ``start`` to before ``stop`` as text: offsets in a row.
 
-    Made a thousand at a time and kept for a while: partitions that are read side by side share them, and to
-    make them costs a consumer as much as all else it does."""
+    They are made a thousand at a time and kept for a while. Partitions that are read side by side share them,
+    and to make them costs a consumer as much as all else it does."""
     first, last = start // _THOUSAND, stop // _THOUSAND
     if first == last:
         return _thousand(first)[start % _THOUSAND : stop % _THOUSAND]

@@ -58,8 +58,8 @@ class Config(Mapping[str, str]):
     """An immutable mapping of configuration keys to text.
 
     ``Config(mapping)`` turns values of other types to text: True to ``true``, a list to names with commas
-    between, a class or function to where it can be imported from, None to nothing at all. Equal contents are
-    equal configs. The repr masks what looks like a secret.
+    between. A class or function becomes the name that it can be imported by, None nothing at all. Equal
+    contents are equal configs. The repr masks what looks like a secret.
 
     A value may hold references: ``${env:NAME}``, ``${file:PATH}``, ``${file:PATH:KEY}``; ``$${`` stands for
     ``${`` itself. The mapping keeps them as text: ``config[key]``, ``items()``, equality, hash, pickle and
@@ -315,9 +315,9 @@ class Config(Mapping[str, str]):
         return path
 
     def secret(self, key: str) -> str | None:
-        """A password, a token: the value of ``key``, or what the environment variable holds that
-        ``<key>.env`` names, or what stands in the file that ``<key>.file`` names; None where there is
-        neither. Raises ConfigError where it cannot be had; the error never shows it."""
+        """A password, a token: the value of ``key``. Else the content of the environment variable that
+        ``<key>.env`` names, or of the file that ``<key>.file`` names; None where there is neither. Raises
+        ConfigError where it cannot be had; the error never shows it."""
         ways = [way for way in (key, f"{key}.env", f"{key}.file") if self.text(way) is not None]
         if len(ways) > 1:
             raise self.error(ways[1], f"{ways[0]} is set as well: give one of them")
@@ -441,9 +441,10 @@ class Config(Mapping[str, str]):
 
 
 def masked(key: str, value: str) -> str:
-    """The value as it may be shown: a secret, or the user part or the token of a URL, is replaced by stars,
-    and so is what follows the host in the URL of a webhook: with it anyone may post there. A value that is
-    a reference is shown as it is."""
+    """The value as it may be shown.
+
+    Stars replace a secret, and the user part or the token of a URL. They also replace what follows the host
+    in the URL of a webhook: with it anyone may post there. A value that is a reference is shown as it is."""
     if references.is_reference(value):
         return value
     if _SECRET.search(key):

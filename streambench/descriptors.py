@@ -70,7 +70,8 @@ def limit_named() -> Iterator[None]:
 
 
 def limit_error(error: BaseException) -> FileLimitError | None:
-    """The named error for one that says, or was caused by one that says, that there are too many open files;
+    """The named error for one that says that there are too many open files, or was caused by such a one.
+
     None for any other, and for those that name a task."""
     each: BaseException | None = error
     cause: OSError | None = None

@@ -178,8 +178,9 @@ class TaskError(StreambenchError):
 
 
 def described(error: BaseException) -> str:
-    """An exception in a few words: its text if it is one of ours, else its class and text; always such that
-    it can be written as UTF-8."""
+    """An exception in a few words, which can always be encoded as UTF-8.
+
+    It is its text if it is one of ours, else its class and text."""
     try:
         text = str(error)
     except Exception as problem:  # an error about it must not fail by it

@@ -192,8 +192,8 @@ def _find_beside(directory: Path) -> None:
 
 
 def _from_file(config: Config, key: str, place: str) -> ModuleType:
-    """Run a file as a module. It is run again each time, and never from cached bytecode (which is compared by
-    the second and the size only): in a notebook the file may have changed since."""
+    """Run a file as a module. It is run again each time, since in a notebook the file may have changed.
+    Cached bytecode is not used: it is compared by the second and the size only."""
     path = (config.directory / config.relative_path(key, place)).resolve()
     if not path.is_file():
         raise config.error(key, f"there is no file {path}")

@@ -1,12 +1,12 @@
 """Locks: files that one process at a time holds, the leases on them, and what is not for forked processes.
 
 A lock is one of the kernel's (``flock``): it ends with the process that has it. A process that is *frozen*
-(stopped, or waiting for a disk that does not answer) keeps it, so a lock that others wait for is a
-``LeasedLock``: what shows no sign of life for the time of its lease is replaced, and finds that out before it
-does anything more.
+(stopped, or waiting for a disk that does not answer) keeps it. So a lock that others wait for is a
+``LeasedLock``. A holder that shows no sign of life for the time of its lease is replaced, and learns that
+before it does anything more.
 
 A forked child (a worker of multiprocessing, for example) has all open files of its parent. A lock would stay
-taken, and a port in use, for as long as the child lives, though the process that took them is dead: so the
+taken, and a port in use, for as long as the child lives, though the process that took them is dead. So the
 child closes them first of all.
 """
 
@@ -296,8 +296,8 @@ class LeasedLock:
         self._is_settled = number == 0
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free, or its holder has shown no sign of life for the time of the lease, as
-        these calls have seen it."""
+        """Take the lock if it is free, or if its holder has shown no sign of life for the time of the lease.
+        These calls measure that time."""
         while True:
             create = 0 if self._number else os.O_CREAT
             try:

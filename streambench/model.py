@@ -1,7 +1,7 @@
 """The parts of streams: their names, and the messages that go in and out.
 
-The four classes are immutable ``msgspec.Struct``: making one costs about a quarter of a class with slots, and
-hashing an SSP costs nothing after the first time; both happen once per message. ``gc=False`` keeps the
+The four classes are immutable ``msgspec.Struct``. Making one costs about a quarter of a class with slots, and
+hashing an SSP costs nothing after the first time. Both happen once per message. ``gc=False`` keeps the
 garbage collector from walking a million waiting messages. It only means that a reference cycle *through an
 envelope* would not be collected.
 """

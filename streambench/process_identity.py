@@ -49,8 +49,9 @@ def is_stopped(host: str, number: int) -> bool:
 
 
 def ancestor(program: str) -> ProcessIdentity | None:
-    """The nearest process above this one that runs a program, by its short name; None where there is none,
-    or the operating system does not say."""
+    """The nearest process above this one that runs a program, by its short name.
+
+    None where there is none, or the operating system does not say."""
     number = os.getpid()
     while fields := _fields(number):
         if _program(number) == program:

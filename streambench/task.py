@@ -1,10 +1,10 @@
 """The interfaces that a user implements, and the handles that the container passes to them.
 
 A task class is instantiated once per task, that is (by default) once per partition number of the inputs. All
-its methods are called on the container's single thread, one after the other; the objects it is handed must
+its methods are called on the container's single thread, one after the other. The objects it is handed must
 not be used from other threads.
 
-The classes TaskContext, MessageCollector, TaskCoordinator and KeyValueStore are contracts: the container
+The classes TaskContext, MessageCollector, TaskCoordinator and KeyValueStore are contracts. The container
 brings its own implementations, and the same handles stay valid for the life of the task.
 """
 
@@ -55,15 +55,15 @@ class MessageCollector(Protocol):
     ) -> None: ...
 
     def send(self, envelope: Any, message: Any = None, **fields: Any) -> None:
-        """Collect a message: an envelope; or a stream (``"log.late"``) and a message, with the fields of an
-        envelope as keywords (``key=``, ``partition_key=``, ``partition=``, ``timestamp=``, ``headers=``),
-        which is the same. Beside an envelope nothing may be given.
+        """Collect a message: an envelope, or a stream (``"log.late"``) and a message. A stream takes the
+        fields of an envelope as keywords: ``key=``, ``partition_key=``, ``partition=``, ``timestamp=``,
+        ``headers=``. Beside an envelope nothing may be given.
 
-        It is sent after ``process`` and ``window`` of this iteration have returned, in order; if one of them
+        It is sent after ``process`` and ``window`` of this iteration have returned, in order. If one of them
         raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a
-        ``log`` or ``memory`` system may wait for a few more inputs: until a millisecond is over, as seen when
-        one of them is processed. Raises WrongThreadError off the container's thread, ConfigError for a name
-        that is no ``system.stream``."""
+        ``log`` or ``memory`` system may wait for a few more inputs. They wait until a millisecond is over, as
+        seen when one of these is processed. Raises WrongThreadError off the container's thread, ConfigError
+        for a name that is no ``system.stream``."""
 
     def send_batch(
         self,
@@ -80,16 +80,16 @@ class MessageCollector(Protocol):
         call for each.
 
         A column is an Arrow array, a polars or pandas Series, or a list. ``messages`` may also be a table (of
-        Arrow, polars, pandas): with a column ``message``, its columns ``key``, ``timestamp`` and ``headers``
-        are taken, too (so that ``batch.to_arrow()`` sends on what came in); without one, each row is a
+        Arrow, polars, pandas). With a column ``message``, its columns ``key``, ``timestamp`` and ``headers``
+        are taken, too, so that ``batch.to_arrow()`` sends on what was read. Without one, each row is a
         message, with the columns as its fields. ``partitions`` may be a single number. ``timestamps`` are
-        whole numbers of milliseconds since 1970 (UTC), or times (Arrow timestamps of any unit, datetimes):
-        one without a time zone is taken to be UTC, and what is finer than a millisecond is cut off.
+        whole numbers of milliseconds since 1970 (UTC), or times (Arrow timestamps of any unit, datetimes). A
+        time without a time zone is taken to be UTC, and what is finer than a millisecond is cut off.
 
         Columns of bytes go as they are: they are taken to be encoded, whatever the serde. But
         ``batch.to_arrow()`` notes which serde reads its columns, and a stream with a serde of another kind
-        refuses such a table: the job ends with a SerdeError when it is sent. Text goes as UTF-8 where the
-        stream's serde is string or none; on a json stream it is refused, because it is unknown whether it
+        refuses such a table. The job then ends with a SerdeError when it is sent. Text goes as UTF-8 where
+        the stream's serde is string or none. On a json stream it is refused, because it is unknown whether it
         is JSON already. Other values are encoded by the stream's serde one by one; so are rows of a table.
         Nulls are None. Where messages go is decided as for ``send``.
 
@@ -232,31 +232,34 @@ class TaskContext(Protocol):
 class StreamTask(ABC):
     """A job's code. Override ``process`` or ``process_batch``; the rest is called only where a task has it.
 
-    ``init(context)`` once before the first message; ``window(collector, coordinator)`` every
-    ``task.window.ms``, counted on from run to run (and at the end of a run that has one, with
-    ``task.window.at.end=true``); ``end_of_stream(collector, coordinator)`` once per start, when all
-    partitions of the task have ended (files that are not followed, streams with
-    ``samza.bounded=true``), with a commit afterwards; ``close()`` when the container stops, also after a
-    failure. It comes after the last commit: what it sends or puts into a store is not kept. A task needs no
-    base class: anything with one of the two methods will do.
+    - ``init(context)`` is called once before the first message.
+    - ``window(collector, coordinator)`` is called every ``task.window.ms``, counted on from run to run. With
+      ``task.window.at.end=true`` it is also called at the end of a run that has an end.
+    - ``end_of_stream(collector, coordinator)`` is called once per start, when all partitions of the task have
+      ended, with a commit afterwards. Files that are not followed end, and streams with
+      ``samza.bounded=true``.
+    - ``close()`` is called when the container stops, also after a failure. It comes after the last commit:
+      what it sends or puts into a store is not kept.
+
+    A task needs no base class: anything with one of the two methods will do.
 
     ``process_batch(batch, collector, coordinator)`` gets several messages of one partition as a
     MessageBatch, and is called in place of ``process`` wherever a task has it. The chooser chooses the
     partition by its next message; the batch is that message and what waits behind it, at most
-    ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, with the batch of
-    ``task.consumer.batch.size`` (where that is more than 1), and where a bootstrap stream has caught up; a
-    chooser of one's own may choose the size (``take_batch``); without that it gets batches of one message.
-    Stepping hands over batches of one.
+    ``task.batch.messages`` of them. It ends earlier at the limit of ``run(until=count)``, and where a
+    bootstrap stream has caught up. It also ends with the batch of ``task.consumer.batch.size``, where that
+    is more than 1. A chooser of one's own may choose the size (``take_batch``); without that the task gets
+    batches of one message. Stepping hands over batches of one.
 
     A batch counts as one message does: windows, outputs, commits, shutdowns and pauses come between batches,
-    never within. When the method has returned, the whole batch is processed; if it raises, nothing of it
-    is: the error names its first and last offset, and where ``task.ignored.exceptions`` names the exception,
-    the whole batch is skipped, and counted once. Lifecycle listeners get each message of a batch,
-    ``before_process`` of all of them before it and ``after_process`` after it; what cannot be decoded they
-    see as it was read.
+    never within. When the method has returned, the whole batch is processed. If it raises, nothing of it is,
+    and the error names its first and last offset. Where ``task.ignored.exceptions`` names the exception, the
+    whole batch is skipped, and counted once. Lifecycle listeners get each message of a batch,
+    ``before_process`` of all of them before it and ``after_process`` after it. They see what cannot be
+    decoded as it was read.
 
-    In place of a class, plain functions of the same names and parameters, without ``self``, make a task: in a
-    cell of ``%%streamtask``; a single ``process`` also for ``run_job``, ``Container`` and
+    In place of a class, plain functions of the same names and parameters, without ``self``, make a task in a
+    cell of ``%%streamtask``. A single ``process`` also makes one for ``run_job``, ``Container`` and
     ``task.class=file.py:process``. They have no object to keep things in. Each may therefore take one
     parameter more, the task's own ``context``: ``process(envelope, collector, coordinator, context)``,
     ``window(collector, coordinator, context)``, ``close(context)``. It has the task's stores

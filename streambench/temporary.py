@@ -1,7 +1,7 @@
 """Temporary directories that outlive no process for long.
 
-A process that is killed leaves its own behind. Each directory is locked while it is in use, and the next one
-of its kind removes those beside it that are not locked any more.
+A process that is killed leaves its own behind. Each directory is locked while it is in use. The next one of
+its kind removes those beside it that are not locked any more.
 """
 
 from __future__ import annotations

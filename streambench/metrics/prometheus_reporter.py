@@ -101,9 +101,9 @@ def families(report: MetricsReport) -> Iterable[Metric]:
     """A report as families, each with the samples of all sources.
 
     ``container.process-envelopes`` becomes ``streambench_container_process_envelopes``, of which what a name
-    is about is taken out and made a label. Names that Prometheus would take for one (they differ only in what
-    it does not allow, or one is what a sample of the other is called) stay apart by a number behind the later
-    one."""
+    is about is taken out and made a label. Names that Prometheus would take for one stay apart by a number
+    behind the later one. Such names differ only in what it does not allow, or one is what a sample of the
+    other is called."""
     found: dict[str, Metric] = {}
     meant: dict[str, tuple[str, str, Kind]] = {}
     for source, readings in report.sources.items():

@@ -18,9 +18,10 @@ Kind = Literal["counter", "gauge", "histogram", "timer"]
 
 
 class Distribution(Struct, frozen=True):
-    """The content of a histogram: ``count`` and ``total`` of all values ever; of the last ``WINDOW`` of them
-    the median, the 99th percentile and the largest (nearest rank: each is one of the values; 0 where there
-    are none)."""
+    """The content of a histogram.
+
+    ``count`` and ``total`` are of all values ever. Of the last ``WINDOW`` of them it has the median, the 99th
+    percentile and the largest, 0 where there are none. Each is one of the values (nearest rank)."""
 
     count: int
     total: float

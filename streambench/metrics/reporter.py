@@ -79,9 +79,11 @@ class ReporterContext(Struct, frozen=True):
 
 
 class MetricsReporter(ABC):
-    """Gets the metrics of one container: ``start`` once, before anything else of the container;
-    ``report`` again and again, and once more at the end, be it a stop or a failure (but not a crash);
-    ``stop`` once. All on the thread of the event loop, which waits meanwhile: a reporter must be quick.
+    """Gets the metrics of one container.
+
+    ``start`` is called once, before anything else of the container. ``report`` is called repeatedly, and once
+    more at a stop or a failure (but not a crash). ``stop`` is called once. All on the thread of the event
+    loop, which waits meanwhile: a reporter must be quick.
 
     The class is called with ReporterContext. What ``__init__`` and ``start`` raise fails the start of the
     container. What ``report`` raises is counted, and logged the first time, and the job goes on.

@@ -24,8 +24,10 @@ _KEY = "task.checkpoint.system"
 
 
 def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False) -> CheckpointManager:
-    """The checkpoint manager of a job: the system of ``task.checkpoint.system``, else of
-    ``job.default.system``, else the only log system, else the only other system that keeps checkpoints.
+    """The checkpoint manager of a job.
+
+    It is in the system of ``task.checkpoint.system``, else of ``job.default.system``, else in the only log
+    system, else in the only other one that keeps checkpoints.
 
     A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its
     factory has a method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without.

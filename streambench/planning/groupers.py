@@ -50,8 +50,8 @@ def deal(
 
     At first in the lexicographic order of their names, one after the other (Samza's GroupByContainerCount).
     With ``former``, what each container had before, a task stays where it was where that is possible. What a
-    container has too many of, or loses by not being there any more, goes to those that have too few, and new
-    tasks come last.
+    container has too many of, and the tasks of one that is gone, are given to those that have too few. New
+    tasks are dealt last.
     """
     if former is None or len(former) < 2 or containers < 2:
         return {

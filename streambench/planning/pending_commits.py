@@ -63,8 +63,8 @@ def job_directories(config: Config) -> list[Path]:
 def pending_for(config: Config, streams: Iterable[SystemStream]) -> list[PendingOutputs]:
     """Outputs that jobs have committed for these streams, and not written yet.
 
-    A job may know the system by another name: what it wrote to the log that its checkpoints are in counts for
-    the system of that log."""
+    A job may know the system by another name. What it wrote to the log of its checkpoints counts for the
+    system of that log."""
     wanted = set(streams)
     if not wanted:
         return []

@@ -37,8 +37,8 @@ def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
     """``job.name``, else the name of the configuration file without its ending, else that of the task; and
     ``job.id``.
 
-    Raises ConfigError where one of them cannot be part of the name of a directory, or is set to nothing: a
-    template without its values would have the job go on as another, from other checkpoints.
+    Raises ConfigError where one of them cannot be part of the name of a directory, or is empty. A template
+    without its values would have the job continue as another, from other checkpoints.
     """
     for key in ("job.name", "job.id"):
         if key in config and not config[key].strip():

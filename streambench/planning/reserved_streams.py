@@ -12,10 +12,11 @@ from streambench.system.systems import Systems
 
 
 def reserved_streams(config: Config, job: str, systems: Systems) -> dict[SystemStream, str]:
-    """Uses of streams: what the inputs of a job, its dead-letter stream and its changelogs are for, in words,
-    also where its landed inputs are kept.
+    """Uses of streams, in words: those of the inputs of a job, its dead-letter stream and its changelogs.
 
-    Raises ConfigError where a changelog is one of the others, or holds checkpoints: state among other
+    Where an input is landed, the stream of the log that keeps it is among them.
+
+    Raises ConfigError where a changelog is one of the others, or holds checkpoints. State among other
     messages spoils both, for this job and for all others that read the stream."""
     found = {}
     for stream in all_inputs(config):

@@ -10,8 +10,9 @@ from streambench.planning.model import natural
 def sticky_assignment(
     tasks: Collection[str], members: Sequence[str], former: Mapping[str, Collection[str]]
 ) -> dict[str, list[str]]:
-    """Deal tasks to members: each to exactly one, to all of them equally many (or one more), and with as few
-    as possible on the move.
+    """Deal tasks to members, each to exactly one.
+
+    All get equally many (or one more), and as few as possible move.
 
     ``former``: what each of them, and perhaps others, had before. Of members that had equally many the
     earlier one in ``members`` gets the odd task. Where there are more members than tasks some get none."""

@@ -102,9 +102,9 @@ def changelogs(config: Config, job: str, systems: Systems) -> dict[str, SystemSt
     """The changelogs of the stores that have one, by the names of the stores.
 
     A store that names no changelog gets ``<job>-<store>-changelog`` in the system of
-    ``job.changelog.system``, else of ``job.default.system``, else in the only log system, else in that of the
-    checkpoints, or beside them (see ``system.beside``). One whose changelog is ``none`` has none. Raises
-    ConfigError that names the key.
+    ``job.changelog.system``, else of ``job.default.system``, else in the only log system. Else it is in the
+    system of the checkpoints, or beside them (see ``system.beside``). One whose changelog is ``none`` has
+    none. Raises ConfigError that names the key.
     """
     found: dict[str, SystemStream] = {}
     owners: dict[SystemStream, str] = {}

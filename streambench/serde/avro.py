@@ -1,7 +1,7 @@
 """Avro: each message is one datum, without its schema, which the configuration names.
 
 The bytes are the plain binary encoding. With ``confluent.schema.id`` they have the five bytes before them
-that Confluent's serializers write (a zero and the schema's id), and only messages with that id are read: no
+that Confluent's serializers write (a zero and the schema's id). Only messages with that id are read, and no
 registry is asked.
 """
 
@@ -33,9 +33,9 @@ class AvroSerde(Serde):
     """Objects of one schema: records as dicts, and logical types (timestamps, decimals, uuids) as Python's
     own.
 
-    What the schema has no place for is refused: microseconds in milliseconds, a time without a zone as a
-    moment, an int that no double is. The fraction of a number that is written as a float (32 bits) is the
-    nearest one.
+    What the schema cannot hold is refused: microseconds in milliseconds, a time without a zone as a moment,
+    an int that no double is. The fraction of a number that is written as a float (32 bits) is the nearest
+    one.
 
     A record must have the schema's fields and no others; those with a default may be missing.
     ``reader_schema``: how messages are to look when they are read, where that is not as they are written.
@@ -209,10 +209,11 @@ _INTEGERS = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 
 
 def _values(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
-    """Return a check for values that fastavro's writer would change silently: it makes 3 of 3.7, true or
-    1.5 of text, an int of a larger number, infinity of what is too large for a float, an array of the
-    characters of a text, and null of anything. None where there is nothing to look at. (Its ``validate``
-    finds most of it too, for four times the price of writing.)"""
+    """Return a check for values that fastavro's writer would change silently.
+
+    It makes 3 of 3.7, true or 1.5 of text, and an int of a larger number. It makes infinity of what is too
+    large for a float, an array of the characters of a text, and null of anything. None where there is nothing
+    to look at. (Its ``validate`` finds most of it too, for four times the price of writing.)"""
     if isinstance(schema, list):
         return _union([(_kind(branch, named), _values(branch, named)) for branch in schema])
     if isinstance(schema, str):

@@ -1,7 +1,7 @@
 """The serdes that every configuration can name: bytes, string, json, integer, long, double.
 
-They run once per message. Where what does the work is a builtin, it is the serde's method itself and not
-called by one (mypy objects to the names of its parameters: serdes are called by position).
+They run once per message. Where a builtin does the work, it is the serde's method itself and not called by
+one. Then mypy objects to the names of its parameters: serdes are called by position.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class JsonSerde(Serde):
     """JSON, and as JSON text: dates and times (ISO 8601), UUIDs, the values of enums, dataclasses as objects,
     tuples as lists.
 
-    Refused: names in objects that are not str (``{1: "a"}`` would come back as ``{"1": "a"}``); NaN and
-    infinities, which JSON does not know; text with lone surrogates; numpy's numbers. Integers of any size are
-    kept, and read as integers. Other numbers are doubles: what is read is the nearest one, and what is beyond
-    their range is refused. Of equal names in an object the last one counts.
+    Refused are names in objects that are not str (``{1: "a"}`` would be read as ``{"1": "a"}``). So are NaN
+    and infinities, which JSON does not know, text with lone surrogates, and numpy's numbers. Integers of any
+    size are kept, and read as integers. Other numbers are doubles: what is read is the nearest one, and what
+    is beyond their range is refused. Of equal names in an object the last one counts.
 
     The bytes are orjson's own: each keeps a buffer of 4 KiB for as long as it lives, whatever its length. For
     a message on its way that is nothing, and a copy costs 40 ns; a store, which keeps them for long, copies

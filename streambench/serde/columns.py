@@ -53,8 +53,8 @@ def table_of(objects: Sequence[Any], schema: pa.Schema | None = None) -> pa.Tabl
 def json_table(messages: pa.Array, schema: pa.Schema | None = None) -> pa.Table | None:
     """Return what pyarrow's reader makes of JSON objects, null for a message being an object without fields.
 
-    None where it is not certain that there is one row for each message with the values that the JSON serde
-    would give, which then decides.
+    None where it is not certain that there is one row for each message with the values of the JSON serde.
+    That serde then decides.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,7 +1,7 @@
 """JSON without silent changes: encoding and decoding shared by everything that writes or reads it.
 
-What orjson and msgspec would change without a word is kept (integers of any size, fields and offsets that
-orjson leaves out) or refused (NaN and infinities, which JSON does not have).
+orjson and msgspec would change some values silently. These are kept (integers of any size, fields and offsets
+that orjson omits) or refused (NaN and infinities, which JSON does not have).
 """
 
 from __future__ import annotations

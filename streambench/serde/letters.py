@@ -55,9 +55,10 @@ def user_traceback(error: BaseException) -> str:
 
 
 def shorter(letter: OutgoingMessageEnvelope) -> OutgoingMessageEnvelope | None:
-    """A dead letter that is too large for its stream, cut: less of the message, its key and the reason, and
-    without the headers of the message. ``dead-letter.size`` has the number of bytes of message and key. None
-    where nothing is left to cut.
+    """A dead letter that is too large for its stream, cut.
+
+    It has less of the message, its key and the reason, and no headers of the message. ``dead-letter.size``
+    has the number of bytes of message and key. None where nothing is left to cut.
 
     It goes to the same partition: by the whole key, where none is given."""
     message, key = letter.message or b"", letter.key or b""

@@ -24,9 +24,9 @@ _NESTED = object()
 def plain(value: Any, depth: int = 0) -> Any:
     """The same as dicts with text for names, lists, text, numbers, None: what any encoder of JSON takes.
 
-    Bytes become text, with ``\\\\xff`` for what is none; times ISO 8601; decimals and numbers beyond 64 bits
-    text; a batch or table of Arrow its rows (the first thousand); what nests too deeply ``...``; anything
-    else its repr.
+    Bytes become text, with ``\\xff`` for what is none; times ISO 8601; decimals and numbers beyond 64 bits
+    text. A batch or table of Arrow becomes its rows (the first thousand), what nests too deeply ``...``,
+    anything else its repr.
     """
     found = _scalar(value)
     if found is not _NESTED:

@@ -81,8 +81,10 @@ def dead_letter_stream(config: Config) -> SystemStream | None:
 def decoded(
     raw: IncomingMessageEnvelope, key_serde: Serde | None, message_serde: Serde | None
 ) -> IncomingMessageEnvelope | SerdeError:
-    """A message as its task sees it; or, not raised, the error that says where it is, why it cannot be
-    decoded, and what it looks like."""
+    """A message as its task sees it.
+
+    Where it cannot be decoded, the error is returned, not raised. It says where the message is, why it cannot
+    be decoded, and what it looks like."""
     if type(raw) is Undecodable:
         return raw.error
     part, serde = "key", key_serde

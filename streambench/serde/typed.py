@@ -26,14 +26,14 @@ class MsgspecSerde(Serde):
     """Encodes and decodes objects of one type: a msgspec Struct, a dataclass, a TypedDict, ``list[int]``, ...
     or Any.
 
-    What is written must be of the type, its fields too, or the plain dict or list of one; what is read is of
+    What is written must be of the type, its fields too, or the plain dict or list of one. What is read is of
     the type. Fields of a dict that the type does not have are left out, unless the type forbids them
     (``forbid_unknown_fields=True``). ``coding`` is ``msgspec.json`` or ``msgspec.msgpack``. Raises TypeError
     for a type that msgspec cannot decode.
 
     MessagePack without a type: integers beyond 64 bits are refused, NaN and bytes are kept. A datetime with a
-    time zone comes back in UTC; one without, dates, times, decimals and UUIDs come back as text, tuples and
-    sets as lists.
+    time zone is read in UTC. One without is read as text, and so are dates, times, decimals and UUIDs. Tuples
+    and sets are read as lists.
     """
 
     def __init__(self, coding: Any, kind: Any = Any) -> None:
@@ -69,8 +69,8 @@ class PydanticSerde(Serde):
     """Encodes and decodes objects of a type of pydantic, or one that holds such: models, pydantic's
     dataclasses, ``list[Model]``, ...
 
-    What is written is an object of the type, or the plain dict or list of one (of which pydantic then changes
-    nothing: its strict mode). Fields go by their aliases. An object that would not come back equal is refused
+    What is written is an object of the type, or the plain dict or list of one. Pydantic then changes nothing
+    of it: its strict mode. Fields go by their aliases. An object that would not come back equal is refused
     (excluded fields, secrets, NaN). ``coding`` is ``msgspec.json`` or ``msgspec.msgpack``. Raises what
     pydantic raises for a type that it cannot use.
     """

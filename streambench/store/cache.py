@@ -19,9 +19,9 @@ _MISSING: Final = _Missing()
 class CachedEngine(StoreEngine):
     """The ``size`` entries used last, with what of them is not yet written to the engine below.
 
-    Reading sees what was written, always. Changes are written down ``batch`` keys at a time, each with its
-    last value only, in the order of their last change; and before anything that looks at the engine below: a
-    range, a snapshot, a flush, a mark.
+    Reading sees what was written, always. Changes are written ``batch`` keys at a time, each with its last
+    value only, in the order of their last change. They are also written before anything that looks at the
+    engine below: a range, a snapshot, a flush, a mark.
 
     It holds bytes, unlike Samza's cache of objects: so a value that the user has got, and changes, changes no
     state.

@@ -22,13 +22,13 @@ class StoreEngine(ABC):
     is given, so it is given compact ones.
 
     **Snapshots.** ``snapshot`` returns something opaque that stands for the state of this moment, for as long
-    as it is referenced; ``restore`` brings that state back, as often as one likes. A restore is a change
-    like any other: snapshots taken after the restored one stay valid, so that one can go forward again. Both
-    must cost no more than what has changed in between.
+    as it is referenced. ``restore`` brings that state back, as often as one likes. A restore is a change like
+    any other: snapshots taken after the restored one stay valid, so that one can go forward again. Both must
+    cost no more than what has changed in between.
 
     **Commits.** What an engine keeps in files may be used again by the next start, if it is exactly the state
-    of the last commit. After each commit ``mark`` says which one it was; ``marked`` reports it to the next
-    start, and what was written after that mark must be gone by then, however the process ended. An engine
+    of the last commit. After each commit ``mark`` says which one it was, and ``marked`` reports it to the
+    next start. What was written after that mark must be gone by then, however the process ended. An engine
     that cannot promise this is empty at every start, and leaves both methods as they are.
     """
 

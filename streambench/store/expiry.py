@@ -106,7 +106,7 @@ class ExpiringEngine(StoreEngine):
         """Remove some of what has expired; the keys.
 
         Each call looks at the entries that follow those of the call before, at twice as many as were put
-        meanwhile: so all of them have their turn, however fast new ones come."""
+        meanwhile. So it reaches all of them, however fast new ones are put."""
         most = max(_AT_LEAST, 2 * self._puts)
         self._puts = 0
         horizon = self._now_ms() - self._ttl_ms

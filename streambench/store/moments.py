@@ -13,9 +13,8 @@ class Moment:
     """A state in the past, kept backwards: what keys had as values that were changed since, up to the next
     moment.
 
-    Moments are linked from older to newer ones, so that a write has to be noted in the newest only; and
-    nothing but the holder of a snapshot keeps a moment alive, so that nothing is noted without a
-    use.
+    Moments are linked from older to newer ones, so that a write has to be noted in the newest only. Only the
+    holder of a snapshot keeps a moment alive, so that nothing is noted without a use.
     """
 
     __slots__ = ("__weakref__", "engine", "former", "next")
@@ -51,8 +50,8 @@ NO_MOMENT = weakref.ref(Moment())
 class RewindableEngine(StoreEngine):
     """An engine that notes what it overwrites, as long as a snapshot is held.
 
-    Whatever changes a key first asks ``self._newest()`` for a moment, and where there is one, notes in its
-    ``former`` what the key had, unless that stands there already.
+    Whatever changes a key first asks ``self._newest()`` for a moment. Where there is one, it notes in its
+    ``former`` what the key had, unless that is there already.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """State in RocksDB: on this machine's disk, for more of it than fits into memory.
 
-The files of a store hold its state as of its last commit (whose marker stands with it), and what was written
-since together with what that has overwritten. The next to open them after a crash undoes the latter, and
-finds the state of that commit."""
+The files of a store hold its state as of its last commit, with the marker of that commit. They also hold what
+was written since, together with what that has overwritten. The next to open them after a crash undoes the
+latter, and finds the state of that commit."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Patience:
 class RocksDbEngine(RewindableEngine):
     """A RocksDB in a directory, which belongs to one engine at a time.
 
-    Where a frozen process keeps the directory, the engine makes one beside it (``DIRECTORY~1``): its marker
+    Where a frozen process keeps the directory, the engine makes one beside it (``DIRECTORY~1``). Its marker
     says that nothing is in it, and its state is restored. Such directories go when the first is free again.
 
     As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left

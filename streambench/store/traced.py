@@ -16,8 +16,9 @@ _MOST_KEPT = 128 << 20
 
 
 class WriteLog(Protocol):
-    """Takes traced writes, if ``active``. ``traced`` gets five entries for each: its place, which ``at()``
-    returns, the number of the store, the key, its former value and its new one (None: no value)."""
+    """Takes traced writes, if ``active``. ``traced`` gets five entries for each. These are its position,
+    which ``at()`` returns, the number of the store, the key, its former value and its new one. None stands
+    for no value."""
 
     @property
     def active(self) -> bool: ...

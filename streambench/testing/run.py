@@ -55,7 +55,7 @@ class JobRun:
     """Result of a job.
 
     ``processed``: (partition, offset, key, message) in the order processed, across tasks. ``outputs``: per
-    stream that is no input and partition, (key, message) in order; those of a changelog as its store has
+    stream that is no input and partition, (key, message) in order. Those of a changelog are as its store has
     them, and bytes that cannot be decoded as they are. ``checkpoints``: per task and partition, the last
     offset committed. ``calls``: the events in order.
     """

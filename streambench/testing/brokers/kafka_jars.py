@@ -49,9 +49,10 @@ def java() -> str:
 
 
 def jars(report: Report) -> Path:
-    """The directory with the jars of Kafka: that of an installed Kafka (KAFKA_HOME), else what was fetched
-    from Maven Central, once for all clusters of this user. ``report`` is called with progress. Raises
-    StreambenchError."""
+    """The directory with the jars of Kafka.
+
+    It is that of an installed Kafka (KAFKA_HOME), else what was fetched from Maven Central, once for all
+    clusters of this user. ``report`` is called with progress. Raises StreambenchError."""
     home = os.environ.get("KAFKA_HOME")
     if home:
         libs = Path(home).expanduser() / "libs"

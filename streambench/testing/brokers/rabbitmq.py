@@ -194,8 +194,9 @@ def _is_program(path: str) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback without a listener, odd ones: a client that asks a closed even one again and
-    again may end up connected to itself."""
+    """Ports of the loopback without a listener, all odd.
+
+    A client that asks a closed even one again and again may end up connected to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().choice(_PORTS) | 1

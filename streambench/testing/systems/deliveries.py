@@ -34,8 +34,8 @@ class Deliveries(Harness):
     """Messages reach a consumer that is there, in order and as they are, and what is not acknowledged is not
     forgotten.
 
-    A sender may have to wait until what was sent is acknowledged: here it is always sent on a thread of
-    its own, while the consumer is at work.
+    A sender may have to wait until what was sent is acknowledged. So it is always sent on a thread of its own
+    here, while the consumer is at work.
     """
 
     requires = ("transient",)
