@@ -224,6 +224,7 @@ class PanelStateReader:
                 # A step came between the two: a frame must not show the one before and the other after it.
                 snapshot = live = job.snapshot()
                 message, why = _message(job, snapshot), status_text(snapshot)
+                standing = self.standing.read(session, snapshot)
             if not standing.is_live:
                 snapshot = in_the_past(snapshot, session)
                 message, why = _laid_out(standing.message), _past(standing)

@@ -115,6 +115,7 @@ class StandingReader:
             committed,
             expressions,
             self.picked,
+            snapshot.processed,
         )
         if at != self._read:
             if self._read[:1] + self._read[5:6] != (session, committed):

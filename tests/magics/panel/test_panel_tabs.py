@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
+from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.view.panel_state import PanelState, PanelStateReader
 from streambench.errors import StreambenchError
 from streambench_magics.panel.panel import Panel
@@ -232,6 +233,26 @@ def test_commits_that_are_kept_are_rewound_to(counted: Shell) -> None:
         with pytest.raises(StreambenchError, match="there is no commit 9.9|'nowhere' is no place"):
             panel._do(f"rewind {refused}")
         assert job.state == "paused"
+
+
+def test_the_commits_of_a_frame_that_a_step_came_into_count_it(
+    counted: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted.run("%stream commit")
+    job = counted.magics.bench.job("counted")
+    take, taken = job.snapshot, 0
+
+    def step_behind() -> ContainerSnapshot:
+        nonlocal taken
+        found, taken = take(), taken + 1
+        if taken == 1:
+            job.step()
+        return found
+
+    monkeypatch.setattr(job, "snapshot", step_behind)
+    frame = frame_of(counted)
+    assert frame.snapshot.processed == 4
+    assert frame.standing.commits[0].again == 1
 
 
 def test_outputs_name_the_message_that_they_were_made_from(counted: Shell) -> None:
