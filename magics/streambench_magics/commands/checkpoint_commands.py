@@ -18,7 +18,7 @@ from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import say_if_busy, warn_of_pending
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job, require_no_branch
-from streambench_magics.jobs.rewinding import planned, unsaid
+from streambench_magics.jobs.rewinding import ends_elsewhere, planned, unsaid
 from streambench_magics.tables import Records
 
 
@@ -102,8 +102,8 @@ class CheckpointCommands(JobCommands):
             self._apply(job, rewind)
 
     def _apply(self, job: Job, rewind: Rewind) -> None:
-        if elsewhere := job.elsewhere:
-            print(f"{elsewhere}; it ends there, at its last commit")
+        if ends := ends_elsewhere(job):
+            print(ends)
         for task, places in rewind.places().items():
             print(f"{task}: goes on with {places}")
         rewind.apply()

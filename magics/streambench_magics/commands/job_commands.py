@@ -40,8 +40,8 @@ class JobCommands:
         before, session, cut = job.state, job.session, cut_recording_text(job)
         failed = session.message if session is not None and session.can_resume else None
         rerun = 0 if session is None else session.rerun_to_resume
-        if not job.alive and failed is None and (elsewhere := job.elsewhere):
-            print(f"{elsewhere}; it is taken over from there, at its last commit")
+        if over := job.taken_over:
+            print(over)
         if job.start():
             where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
             print(f"{job.name} had {before}; it goes on {where}")

@@ -123,6 +123,14 @@ class Job:
         return f"{self.name} is running elsewhere: {described_holders(holders)}" if holders else ""
 
     @property
+    def taken_over(self) -> str:
+        """The processes that its next start takes it over from, in words; empty where there are none."""
+        if self.alive or (self.session is not None and self.session.can_resume):
+            return ""
+        elsewhere = self.elsewhere
+        return f"{elsewhere}; it is taken over from there, at its last commit" if elsewhere else ""
+
+    @property
     def task(self) -> Any:
         return self._find_task()
 

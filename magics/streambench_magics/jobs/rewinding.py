@@ -15,17 +15,25 @@ def planned(job: Job, where: str, warn: Callable[[str], object]) -> AbstractCont
     return planned_rewind(job.config, job_name(job.config, job.task), where, warn)
 
 
-def rewind_and_start(job: Job, where: str) -> None:
+def rewind_and_start(job: Job, where: str, say: Callable[[str], object]) -> None:
     """Stop a job with a commit, rewind it, and start it there. Nothing is stopped where the place is none.
-    Raises MagicError in a branch, and what ``Rewind.add`` raises."""
+    ``say`` gets a line where the job runs elsewhere, before it ends there. Raises MagicError in a branch, and
+    what ``Rewind.add`` raises."""
     require_no_branch(job, "rewind")
     with planned(job, where, unsaid):
         pass
     job.pause()
     job.stop()
+    if ends := ends_elsewhere(job):
+        say(ends)
     with planned(job, where, unsaid) as rewind:
         rewind.apply()
     job.start()
+
+
+def ends_elsewhere(job: Job) -> str:
+    """The processes that a rewind of a stopped job ends; empty where there are none."""
+    return f"{elsewhere}; it ends there, at its last commit" if (elsewhere := job.elsewhere) else ""
 
 
 def unsaid(text: str) -> None:

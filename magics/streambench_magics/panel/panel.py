@@ -45,6 +45,9 @@ _WITH_VALUE = frozenset(
     ]
 )
 
+_STARTING = frozenset(["step", "run", "until"])
+"""Commands that start a job that has ended."""
+
 _SCROLLED = re.compile(r"row (\d{1,9}) (\w{1,20})")
 _VIEWS = 8
 _FRAME_S = 0.25
@@ -206,7 +209,7 @@ class Panel:
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:
-            self._notice, before = "", self.job.state
+            before = self.job.state
             try:
                 with speaking("magics"):
                     self._do(command)
@@ -230,7 +233,10 @@ class Panel:
         self._wake.set()
 
     def _do(self, command: str) -> None:
+        self._notice = ""
         job, (name, _, value) = self.job, command.partition(" ")
+        if name in _STARTING and (over := job.taken_over):
+            self._say(over)
         if name == "pause":
             self._pause_asked.clear()
             job.pause()
@@ -249,18 +255,23 @@ class Panel:
         else:
             _MOVES[name](job, value)
 
+    def _say(self, notice: str) -> None:
+        """Show a line at the foot at once, behind what the same button has said."""
+        self._notice = f"{self._notice} · {notice}" if self._notice else notice
+        self._wake.set()
+
     def _rewind(self, commit: str) -> None:
         self._is_rewinding = True
         try:
-            rewind_and_start(self.job, commit)
+            rewind_and_start(self.job, commit, self._say)
         finally:
             self._is_rewinding = False
-        self._notice = f"rewound to commit {commit}: the next step processes the message after it"
+        self._say(f"rewound to commit {commit}: the next step processes the message after it")
 
     def _step(self, number: int) -> None:
         was = self.job.state
         if self.job.start() and was in ("stopped", "failed"):
-            self._notice = f"it had {was}, and went on from its last checkpoint"
+            self._say(f"it had {was}, and went on from its last checkpoint")
         done = 0
         while done < number and not self._pause_asked.is_set() and self.job.step():
             done += 1

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 from streambench.container.container import Container
-from streambench.errors import CheckpointError, ConfigError
+from streambench.errors import CheckpointError, ConfigError, StreambenchError
+from streambench_magics.panel.panel import Panel
 from tests.magics.conftest import Shell
 
 CONFIG = """%%streamconfig kept
@@ -119,4 +120,27 @@ def test_a_rewind_of_a_job_that_runs_elsewhere_says_so(summed: Shell) -> None:
     running.start()
     said = summed.run("%stream rewind oldest").splitlines()
     assert said[0].startswith("Sum is running elsewhere: ") and "; it ends there" in said[0]
+    running.abandon()
+
+
+def test_the_buttons_of_a_panel_say_that_the_job_runs_elsewhere(summed: Shell) -> None:
+    job = summed.magics.bench.job("Sum")
+    panel = Panel(job)
+    commit = panel._viewer.take().standing.commits[0].name
+    running = Container(job.config, summed.names["Sum"])
+    running.start()
+    with pytest.raises(StreambenchError):
+        job.commit()
+    panel._do(f"rewind {commit}")
+    assert panel._notice.startswith("Sum is running elsewhere: ")
+    assert f"; it ends there, at its last commit · rewound to commit {commit}" in panel._notice
+    running = Container(job.config, summed.names["Sum"])
+    running.start()
+    job.step()
+    with pytest.raises(StreambenchError):
+        job.commit()
+    panel._do("step")
+    assert panel._notice.startswith("Sum is running elsewhere: ")
+    assert "; it is taken over from there, at its last commit · it had failed" in panel._notice
+    job.stop()
     running.abandon()
