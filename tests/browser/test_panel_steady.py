@@ -31,6 +31,7 @@ CELLS = (
     "numbers = [{'n': n, 'text': 'long ' * (n % 40)} for n in range(1, 81)]\n"
     "%stream streams create mem.numbers --partitions 4\n%stream streams create mem.thirds\n"
     "%stream send mem.numbers --from numbers\n%stream create steady --config steady\n%stream show",
+    "%stream send mem.numbers '{\"n\": \"no number at all\"}'",
 )
 
 
@@ -49,7 +50,7 @@ def places(panel: Locator) -> list[list[float]]:
     )
 
 
-def test_nothing_moves_while_a_job_is_stepped_run_and_paused(notebook: Notebook) -> None:
+def test_nothing_moves_while_a_job_is_stepped_run_paused_and_fails(notebook: Notebook) -> None:
     panel = notebook.output(SHOW)
     number = panel.locator(".sb-time")
     begun = places(panel)
@@ -67,6 +68,12 @@ def test_nothing_moves_while_a_job_is_stepped_run_and_paused(notebook: Notebook)
     panel.get_by_role("button", name="pause").click()
     expect(shown).to_contain_text("Changed by message 80")
     expect(shown).not_to_contain_text("as it was when it last stood still")
+    notebook.run_cell(SHOW + 1)
+    panel.get_by_role("button", name="step", exact=True).click()
+    expect(panel.locator(".sb-pill")).to_have_text("failed")
+    assert places(panel) == begun
+    # All of what the bar cuts.
+    expect(panel.locator(".sb-trouble")).to_contain_text("TypeError: unsupported operand type(s) for +")
     assert notebook.page_errors == []
 
 
@@ -113,10 +120,13 @@ def test_the_job_follows_the_pointer_along_the_strip(notebook: Notebook, tmp_pat
     expect(panel.locator(".sb-page.sb-shown")).to_contain_text("Changed by message 8")
     mouse.up()
     expect(panel.locator(".sb-pill")).to_have_text("past")
+    expect(tip).to_be_hidden()
     move_to(2)
     expect(tip).to_contain_text(re.compile(r"^2 mem"))
     expect(panel.locator(".sb-time")).to_contain_text("message 8")
+    mouse.down()
     mouse.move(0, 0)
+    mouse.up()
     expect(tip).to_be_hidden()
     panel.get_by_role("button", name="live").click()
     expect(panel.locator(".sb-time")).to_contain_text("message 30")

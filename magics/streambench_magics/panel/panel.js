@@ -198,6 +198,7 @@ function render({ model, el }) {
   let scrolled = 0;
   let scrubbed; // the choice at which the strip is held
   let held = false;
+  let loose; // where the strip was let loose
   let asked; // the position that was asked for last,
   let going; // and the same until a picture of it comes
   let patience = 0;
@@ -310,8 +311,11 @@ function render({ model, el }) {
   function hint(event) {
     const canvas = event.target.closest?.("canvas[data-titles]");
     const at = canvas ? choiceAt(canvas, event) : undefined;
-    tip.hidden = at === undefined;
+    // The browser reports a pointer that rests, too, when what is below it has changed.
+    const rests = loose && loose.x === event.clientX && loose.y === event.clientY;
+    tip.hidden = at === undefined || rests;
     if (tip.hidden) return;
+    loose = undefined;
     const [, number, said] = canvas.dataset.titles.split("\n")[at].match(/^([\d,]+): (.*)$/);
     const name = document.createElement("b");
     name.textContent = number;
@@ -358,7 +362,11 @@ function render({ model, el }) {
     }
     if (!held) return;
     // It may be let loose where the strip is not, or goes nowhere: the job runs by now.
-    if (!(event.buttons & 1)) held = false;
+    if (!(event.buttons & 1)) {
+      held = false;
+      loose = { x: event.clientX, y: event.clientY };
+      tip.hidden = true;
+    }
     const at = canvas ? choiceAt(canvas, event) : undefined;
     if (at !== undefined && (held || event.type === "pointerup")) mark((scrubbed = at));
     go();

@@ -122,7 +122,8 @@ def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}{_rate(frame)}</span></div>'
         f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame, first_rows)}</div>'
-        f"</div><div><h4>{_heading(frame)}</h4>{_why_this_one(frame)}</div></div>{tabs_html(frame)}"
+        f"</div><div>{_trouble(frame)}<h4>{_heading(frame)}</h4>{_why_this_one(frame)}</div></div>"
+        f"{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
         f'<span class="sb-notice" role="alert">{escape(frame.notice)}</span>'
         '<span class="sb-keys"><kbd>space</kbd> step <kbd>←</kbd> back</span><span class="sb-age" '
@@ -166,6 +167,13 @@ def _not_now(button: Button, frame: PanelState) -> str:
 def _why(frame: PanelState) -> str:
     """Why it stands still; the number of the message has a place of its own."""
     return frame.stopped_at or frame.why.removeprefix(f"after message {frame.snapshot.processed:,}, ")
+
+
+def _trouble(frame: PanelState) -> str:
+    """Why it has failed, or where it is stuck, in full: the bar cuts it, so that nothing moves."""
+    if frame.state not in ("failed", "busy"):
+        return ""
+    return f'<div class="sb-trouble">{escape(_why(frame))}</div>'
 
 
 def _rate(frame: PanelState) -> str:
