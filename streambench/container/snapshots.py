@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from streambench.checkpoint.api import Checkpoint
-from streambench.errors import described
+from streambench.errors import StreambenchError, described
 from streambench.model import SystemStreamPartition
 from streambench.planning.store_definitions import StoreDefinition
 from streambench.store.task_store import TaskStore
@@ -37,6 +37,10 @@ _ENTRY_NS = 500.0
 _FILE_NS = 5_000_000
 _MANY = 10_000
 _FORGETTING = 0.99
+
+
+class _NotRemovedError(StreambenchError):
+    """A snapshot was written, and an older one could not be removed."""
 
 
 class StoreSnapshots:
@@ -128,7 +132,8 @@ class StoreSnapshots:
         self._entry_ns *= _FORGETTING
 
     def write(self, offset: int, checkpoint: Checkpoint) -> None:
-        """Write a snapshot of the present state, which is that of a checkpoint."""
+        """Write a snapshot of the present state, which is that of a checkpoint, and remove what it replaces.
+        Raises _NotRemovedError where only that fails."""
         name = SnapshotName(offset, (checkpoint.generation, checkpoint.sequence))
         began_ns = time.monotonic_ns()
         entries = self._files.write(name, self._store.batches(), stamped=self._stamped)
@@ -137,8 +142,13 @@ class StoreSnapshots:
         self._newest, self._entries = name, entries
         if entries >= _MANY:
             self._entry_ns = (time.monotonic_ns() - began_ns) / entries
-        while self._damaged:
-            self._files.remove(self._damaged.pop())
+        try:
+            self._files.remove_older(name)
+            while self._damaged:
+                self._files.remove(self._damaged[-1])
+                self._damaged.pop()
+        except Exception as error:
+            raise _NotRemovedError(f"{self._files.path(name)} was written, but {described(error)}") from None
 
     def _changes(self, offset: int) -> int:
         return offset - (0 if self._newest is None else self._newest.offset)
@@ -226,13 +236,16 @@ class Snapshots:
         began_ns = time.monotonic_ns()
         try:
             store.write(offset, checkpoint)
+        except _NotRemovedError as error:
+            self._warn("the snapshot %s", error)
         except Exception as error:
-            level = logging.DEBUG if self._has_failed else logging.WARNING
-            self._has_failed = True
-            log.log(
-                level,
-                "%s: no snapshot of a store was written; the next start reads more of its changelog: %s",
-                self._job,
-                described(error),
+            self._warn(
+                "no snapshot of a store was written; the next start reads more of its changelog: %s", error
             )
         return time.monotonic_ns() - began_ns
+
+    def _warn(self, text: str, error: Exception) -> None:
+        """Log an error, as a warning only the first time."""
+        level = logging.DEBUG if self._has_failed else logging.WARNING
+        self._has_failed = True
+        log.log(level, f"%s: {text}", self._job, described(error))

@@ -185,11 +185,15 @@ class StateSnapshots(Protocol):
         *,
         stamped: bool,
     ) -> int | None:
-        """Write a snapshot, and remove older ones, but for one; the number of its entries. None: nothing was
-        written, because the changelog does not reach that offset, or has lost its begin.
+        """Write a snapshot; the number of its entries. None: nothing was written, because the changelog does
+        not reach that offset, or has lost its begin.
 
         ``stamped``: each value begins with the time it was written. Raises UnknownStreamError where the
         stream was deleted since; and OSError."""
+
+    def remove_older(self, name: SnapshotName) -> None:
+        """Remove the snapshots before this one, but for one. Those of later commits stay: this writer may
+        have been replaced. Raises OSError."""
 
     def remove(self, name: SnapshotName) -> None:
         """Remove a snapshot. Raises OSError."""

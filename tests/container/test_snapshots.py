@@ -283,6 +283,33 @@ def test_a_snapshot_that_cannot_be_written_ends_nothing(
     assert job.run() == dict(numbered(0, 20))
 
 
+def test_a_snapshot_is_said_to_be_written_though_an_older_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = a_job(tmp_path)
+    job.run(*numbered(0, 5))
+    snapshots(tmp_path)[0].write_bytes(b"nonsense")
+
+    def refuse(self: LogSnapshots, name: object) -> None:
+        raise PermissionError(f"{self.path(name)} stays")  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogSnapshots, "remove", refuse)
+        container = job.container()
+        caplog.clear()
+        for last in (15, 40):
+            job.send(*numbered(5, last))
+            container.run("caught-up")
+            container.commit()
+        container.abandon()
+    old, new, newest = map(str, snapshots(tmp_path))
+    assert offsets(tmp_path) == [5, 15, 50]
+    [warning] = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert f"{new} was written, but" in warning and f"{old} stays" in warning
+    assert job.run() == dict(numbered(0, 40))
+    assert [str(each) for each in snapshots(tmp_path)] == [old, new, newest]
+
+
 def test_a_store_that_is_closed_meanwhile_has_no_snapshot(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,8 +112,8 @@ class LogSnapshots:
                 yield keys.to_pylist(), values.to_pylist()
 
     def write(self, name: SnapshotName, batches: Iterable[Batch], *, stamped: bool) -> int | None:
-        """Write a snapshot, and remove older ones, but for one; the number of its entries. None: nothing was
-        written, because the changelog does not reach that offset, or has lost its begin.
+        """Write a snapshot; the number of its entries. None: nothing was written, because the changelog does
+        not reach that offset, or has lost its begin.
 
         ``stamped``: each value begins with the time it was written. Raises UnknownStreamError where the
         stream was deleted since; and OSError."""
@@ -141,7 +141,6 @@ class LogSnapshots:
             temporary.unlink(missing_ok=True)
         if self._force:
             fsync_directory(path.parent)
-        self._remove_older(name)
         return count
 
     def remove(self, name: SnapshotName) -> None:
@@ -185,8 +184,9 @@ class LogSnapshots:
             if match and _named(match).commit <= name.commit:
                 (self._place.directory / each).unlink(missing_ok=True)
 
-    def _remove_older(self, name: SnapshotName) -> None:
-        """Remove all but the newest. Those of later commits stay: this writer may have been replaced.
+    def remove_older(self, name: SnapshotName) -> None:
+        """Remove the snapshots before this one, but for one. Those of later commits stay: this writer may
+        have been replaced. Raises OSError.
 
         A file of an earlier commit with a later offset is of a changelog that has lost its end since."""
         own = [each for each in self._all() if each.commit <= name.commit]

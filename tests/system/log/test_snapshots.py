@@ -38,6 +38,7 @@ def files(log: Log) -> StateSnapshots:
 def written(log: Log, offset: int = 4, commit: tuple[int, int] = (1, 1)) -> SnapshotName:
     name = SnapshotName(offset, commit)
     assert files(log).write(name, [(list(ENTRIES), list(ENTRIES.values()))], stamped=False) == 4
+    files(log).remove_older(name)
     return name
 
 
