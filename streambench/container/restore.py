@@ -58,6 +58,7 @@ class Restore:
         self.committed = committed
         self._compare = compare
         self._tail: dict[bytes, tuple[bytes | None, int | None]] = {}
+        self.held = held
         if committed is not None and here.upcoming is not None and self._order(committed, here.upcoming) > 0:
             raise _no_such_state(
                 ssp, store, committed, "it is empty" if here.newest is None else f"it ends at {here.upcoming}"
@@ -73,9 +74,11 @@ class Restore:
         self.done = self.start is None or at_end
         self.total = _between(self.start, here.upcoming)
 
-    def again(self) -> Restore:
-        """The same restore from the beginning of the changelog. The engine must be empty."""
-        return Restore(self._engine, self.ssp, self._here, self.committed, self._compare, store=self._store)
+    def again(self, held: str | None = None) -> Restore:
+        """The same restore where the engine holds another part of the state. ``held``: as above."""
+        return Restore(
+            self._engine, self.ssp, self._here, self.committed, self._compare, store=self._store, held=held
+        )
 
     def take(self, chunk: Chunk) -> None:
         """Apply the next entries of the changelog."""

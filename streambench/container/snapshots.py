@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.errors import StreambenchError, described
@@ -57,41 +57,67 @@ class StoreSnapshots:
         self._newest: SnapshotName | None = None
         self._entries = 0
         self.is_loaded = False
+        self.read = 0
+        """The number of entries that were read from the snapshot."""
+        self._older: Iterator[SnapshotName] = iter(())
         self._damaged: list[SnapshotName] = []
         self._entry_ns = _ENTRY_NS
 
-    def find(self, committed: int, *, load: bool) -> int | None:
-        """Look for the newest snapshot that leads to the committed state, and with ``load`` fill the store
-        with it, which is empty. Returns its offset; None: there is none, and the store is as it was."""
+    @property
+    def entries(self) -> int:
+        """The number of entries of the newest snapshot."""
+        return self._entries
+
+    def find(self, committed: int) -> int | None:
+        """Look for the newest snapshot that leads to the committed state. Returns its offset; None: there is
+        none."""
         try:
-            names = self._files.names(committed)
+            self._older = iter(self._files.names(committed))
         except Exception as error:
             log.warning("%s: snapshots cannot be listed: %s", self._job, described(error))
             return None
-        for name in names:
+        return self._find_older()
+
+    def _find_older(self) -> int | None:
+        """Look for the next snapshot that leads to the committed state; its offset."""
+        for name in self._older:
             try:
                 entries = self._files.entries(name, stamped=self._stamped)
             except Exception as error:
                 self._report(name, error)
                 continue
-            if entries is not None and (not load or self._load(name)):
-                self._newest, self._entries, self.is_loaded = name, entries, load
+            if entries is not None:
+                self._newest, self._entries = name, entries
                 return name.offset
+        self._newest, self._entries = None, 0
         return None
 
-    def _load(self, name: SnapshotName) -> bool:
-        """Fill the store with a snapshot; False where that is damaged, and the store is empty again."""
+    def load(self, progress: Callable[[], object]) -> int | None:
+        """Fill the store, which is empty, with the snapshot that was found, or with an older one where that
+        is damaged. Returns its offset; None: the store is empty. ``progress`` is called now and then."""
+        while self._newest is not None:
+            if self._fill(self._newest, progress):
+                self.is_loaded = True
+                return self._newest.offset
+            self._store.engine.clear()
+            self.read = 0
+            self._find_older()
+        return None
+
+    def _fill(self, name: SnapshotName, progress: Callable[[], object]) -> bool:
+        """Fill the store with a snapshot; False where that is damaged."""
         batches = self._files.read(name)
         while True:
             try:
                 batch = next(batches, None)
             except Exception as error:
                 self._report(name, error)
-                self._store.engine.clear()
                 return False
             if batch is None:
                 return True
             self._store.load(*batch)
+            self.read += len(batch[0])
+            progress()
 
     def _report(self, name: SnapshotName, error: Exception) -> None:
         self._damaged.append(name)
@@ -105,7 +131,7 @@ class StoreSnapshots:
         forgotten."""
         if self._newest is None or not self.is_loaded or self._files.is_valid(self._newest):
             return False
-        self._newest, self._entries, self.is_loaded = None, 0, False
+        self._newest, self._entries, self.is_loaded, self.read = None, 0, False, 0
         return True
 
     def is_due(self, offset: int, part: int = 1) -> bool:
@@ -180,14 +206,27 @@ class Snapshots:
         """The number of stores that were filled from a snapshot."""
         return sum(store.is_loaded for store in self._stores.values())
 
-    def find(self, task: str, store: str, committed: str, *, load: bool) -> str | None:
-        """Fill a store from its newest snapshot; the offset up to which it has the state then, else None.
-        Without ``load`` it has it already: the snapshot is only looked up."""
+    def find(self, task: str, store: str, committed: str) -> str | None:
+        """Look for the newest snapshot that leads to the committed state of a store; its offset."""
         of_store = self._stores.get((task, store))
-        if of_store is None:
-            return None
-        found = of_store.find(int(committed), load=load)
+        found = None if of_store is None else of_store.find(int(committed))
         return None if found is None else str(found)
+
+    def load(self, task: str, store: str, progress: Callable[[], object]) -> str | None:
+        """Fill an empty store with the snapshot that was found, or with an older one where that is damaged.
+
+        Returns the offset up to which the store has the state then, else None. ``progress`` is called now and
+        then, and what it raises ends the load."""
+        found = self._stores[task, store].load(progress)
+        return None if found is None else str(found)
+
+    def entries(self, task: str, store: str) -> int:
+        """The number of entries of the snapshot of a store that was found or loaded."""
+        return self._stores[task, store].entries
+
+    def read(self) -> int:
+        """The number of entries that were read from the snapshots of all stores."""
+        return sum(store.read for store in self._stores.values())
 
     def is_overtaken(self, task: str, store: str) -> bool:
         """True where compaction has overtaken the snapshot that a store was filled with, since then."""

@@ -51,8 +51,8 @@ _KEEP_SHARE = 200
 
 
 class RestoreProgress(Struct, frozen=True):
-    """The progress of the restore of a container's stores: changelog entries read, and their number at most
-    (None: unknown)."""
+    """The progress of the restore of a container's stores: entries read from snapshots and changelogs, and
+    their number at most (None: unknown)."""
 
     restored: int
     total: int | None
@@ -166,13 +166,16 @@ class TaskStores:
         """Fill the stores; what must be written to the changelogs to set right what a run left there that
         died before its commit."""
         began_ns = self._clock.monotonic_ns()
-        restores = self._restores(last)
-        total = sum_known(each.total for _, _, each in restores)
+        restores, found = self._restores(last)
 
         def report() -> None:
             if progress is not None:
-                progress(RestoreProgress(sum(each.entries for _, _, each in restores), total))
+                read = self._snapshots.read() + sum(each.entries for _, _, each in restores)
+                of_snapshots = sum(self._snapshots.entries(*each) for each in found)
+                totals = [each.total for _, _, each in restores]
+                progress(RestoreProgress(read, sum_known([of_snapshots, *totals])))
 
+        self._load_snapshots(restores, found, report)
         self._read([each for _, _, each in restores], report)
         self._read(list(self._overtaken(restores)), report)
         corrections = []
@@ -196,6 +199,19 @@ class TaskStores:
                 self._snapshots.loaded,
             )
         return corrections
+
+    def _load_snapshots(
+        self,
+        restores: list[tuple[str, str, Restore]],
+        found: Collection[tuple[str, str]],
+        report: Callable[[], None],
+    ) -> None:
+        """Fill the stores for which a snapshot was found. A restore whose snapshot is damaged reads more."""
+        for at, (task, store, one) in enumerate(restores):
+            if (task, store) in found:
+                held = self._snapshots.load(task, store, report)
+                if held != one.held:
+                    restores[at] = task, store, one.again(held)
 
     def _read(self, restores: Sequence[Restore], report: Callable[[], None]) -> None:
         """Read the changelogs of these restores."""
@@ -237,8 +253,11 @@ class TaskStores:
         else:
             raise unknown_state(self._config, task, store, restore.ssp)
 
-    def _restores(self, last: Mapping[str, Checkpoint]) -> list[tuple[str, str, Restore]]:
-        """Per task and store with a changelog, its restore."""
+    def _restores(
+        self, last: Mapping[str, Checkpoint]
+    ) -> tuple[list[tuple[str, str, Restore]], set[tuple[str, str]]]:
+        """Per task and store with a changelog, its restore; and the tasks and stores whose restore begins
+        with a snapshot, which is to be loaded."""
         metadata = self._systems.metadata_of(
             ssp for of_task in self._changelogs.values() for ssp in of_task.values()
         )
@@ -247,7 +266,7 @@ class TaskStores:
                 checkpoint, here = last.get(task, Checkpoint({})), metadata[ssp.system_stream][ssp.partition]
                 if holds_state(self._systems, ssp, here, checkpoint.changelogs.get(store)):
                     check_formats(self._config, self._definitions[store], task, checkpoint)
-        restores = []
+        restores, found = [], set()
         for task, changelogs in self._changelogs.items():
             checkpoint = last.get(task, Checkpoint({}))
             for store, ssp in changelogs.items():
@@ -264,11 +283,14 @@ class TaskStores:
                 self._snapshots.add(task, self._stores[task][store], self._definitions[store], ssp)
                 held = None
                 if committed is not None:
-                    snapshot = self._snapshots.find(task, store, committed, load=not is_there)
-                    held = committed if is_there else snapshot
+                    held = self._snapshots.find(task, store, committed)
+                    if is_there:
+                        held = committed
+                    elif held is not None:
+                        found.add((task, store))
                 one = Restore(engine, ssp, here, committed, admin.compare, store=store, held=held)
                 restores.append((task, store, one))
-        return restores
+        return restores, found
 
     def drain(self, task: str) -> list[StoreChanges]:
         """Flush the stores of a task; what changed in them since the last drain."""

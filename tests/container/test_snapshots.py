@@ -19,10 +19,11 @@ from streambench.clock import Clock
 from streambench.container import task_stores as task_stores_module
 from streambench.container.restore import restore_all
 from streambench.container.snapshots import Snapshots
+from streambench.container.task_stores import RestoreProgress
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.log.snapshots import LogSnapshots
 from streambench.testing import ManualClock
-from tests.container.stateful import CHANGELOG, Counts, Job, held, restored, snapshots, with_systems
+from tests.container.stateful import CHANGELOG, Counts, Job, Keep, held, restored, snapshots, with_systems
 from tests.surroundings import figure
 
 STATE = sb.SystemStreamPartition(CHANGELOG.system, CHANGELOG.stream, 0)
@@ -308,6 +309,24 @@ def test_a_snapshot_is_said_to_be_written_though_an_older_one_stays(
     assert f"{new} was written, but" in warning and f"{old} stays" in warning
     assert job.run() == dict(numbered(0, 40))
     assert [str(each) for each in snapshots(tmp_path)] == [old, new, newest]
+
+
+def test_a_snapshot_that_turns_out_damaged_gives_way_to_an_older_one(tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    job.run(*numbered(0, 5))
+    job.run(*numbered(5, 10))
+    newest = snapshots(tmp_path)[-1]
+    data = bytearray(newest.read_bytes())
+    data[-40] ^= 1  # the header and the frames are as they were
+    newest.write_bytes(data)
+    container = sb.Container(job.config, Keep)
+    shown: list[RestoreProgress | None] = []
+    container.on_start = lambda: shown.append(container.snapshot().restoring)
+    container.start()
+    *_, last = filter(None, shown)
+    assert last == RestoreProgress(10, 10)
+    assert (held(container), restored(container)) == (dict(numbered(0, 10)), 5)
+    container.stop()
 
 
 def test_a_store_that_is_closed_meanwhile_has_no_snapshot(

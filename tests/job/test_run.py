@@ -307,8 +307,16 @@ def test_a_stop_that_comes_before_the_start_is_heeded(project: Project) -> None:
     assert (run.ended, run.messages) == ("signal", 0)
 
 
-def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path) -> None:
-    job = Job(tmp_path, {"stores.s.factory": "memory", "stores.s.snapshot.changes": 0})
+@pytest.mark.parametrize("changes", [0, 10_000], ids=["changelog", "snapshot"])
+def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(changes: int, tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        {
+            "stores.s.factory": "memory",
+            "stores.s.snapshot.changes": changes,
+            "stores.s.clean.on.container.start": True,
+        },
+    )
     state = job.run(*((f"k{at}", "1") for at in range(25_000)))  # more than is read at once
     shown: list[ContainerSnapshot] = []
 
@@ -321,6 +329,7 @@ def test_a_restore_is_shown_and_a_stop_need_not_wait_for_its_end(tmp_path: Path)
     driver = ContainerRunner(Container(job.config, Keep), on_snapshot=show, every_s=0)
     run = driver.run(None)
     assert (run.ended, run.messages) == ("signal", 0)
+    assert bool(list(tmp_path.rglob("snapshot-*"))) == bool(changes)
     [first, last] = shown
     assert first.restoring is not None and first.restoring.total == 25_000
     assert 0 < first.restoring.restored < 25_000

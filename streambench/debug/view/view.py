@@ -183,8 +183,8 @@ def restored(progress: Sequence[RestoreProgress]) -> str:
     done = figure(sum(each.restored for each in progress))
     total = sum_known(each.total for each in progress)
     if total is None:
-        return f"restoring state: {done} changes read"
-    return f"restoring state: {done} of {figure(total)} changes read"
+        return f"restoring state: {done} entries read"
+    return f"restoring state: {done} of {figure(total)} entries read"
 
 
 def _choice_lines(snapshot: ContainerSnapshot, width: int) -> list[str]:

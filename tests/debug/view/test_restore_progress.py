@@ -23,8 +23,8 @@ def test_a_long_restore_is_shown_on_one_line_and_a_short_one_not_at_all(
             now, container.status.restoring = at, RestoreProgress(read, 50_000)
             container.on_start()
     first, second = (
-        "restoring state: 20,000 of 50,000 changes read",
-        "restoring state: 100 of 50,000 changes read",
+        "restoring state: 20,000 of 50,000 entries read",
+        "restoring state: 100 of 50,000 entries read",
     )
     assert capsys.readouterr().out == f"\r{first}\r{second:{len(first)}}\n"
     assert container.on_start is None

@@ -196,11 +196,11 @@ def test_a_restore_of_state_is_told_in_the_headline() -> None:
         for at in range(2)
     ]
     assert (
-        "new  2 containers  0 processed  restoring state: 3,000 of 8,000 changes read"
+        "new  2 containers  0 processed  restoring state: 3,000 of 8,000 entries read"
         in headline(restoring).plain
     )
     unknown = replace(snapshot(), restoring=RestoreProgress(1_500, None))
-    assert "restoring state: 1,500 changes read" in headline(unknown).plain
+    assert "restoring state: 1,500 entries read" in headline(unknown).plain
 
 
 def test_the_headline_names_the_container_whose_state_differs() -> None:
