@@ -8,6 +8,7 @@ markers of the page. ``tests/test_architecture.py`` compares the page with the c
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -118,17 +119,24 @@ def first_sentence(path: Path) -> str:
     return re.split(r"(?<=[.:]) (?=[A-Z])", text)[0].replace("|", "\\|")
 
 
-def layers(package: str) -> list[str]:
-    """Return the rooms and modules of a package that import-linter keeps in layers, the highest first."""
+def layers(package: str) -> list[list[str]]:
+    """Return the rows of rooms and modules of a package that import-linter keeps in layers, the highest
+    first."""
     contracts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     found = next(each["layers"] for each in contracts if each.get("containers") == [package])
-    return [name.strip() for row in found for name in row.split("|")]
+    return [[name.strip() for name in row.split("|")] for row in found]
+
+
+def rows(package: str, root: Path) -> str:
+    """Return the layers of a package as a block of text, one row a line, folders with a slash."""
+    named = [[f"{name}/" if (root / name).is_dir() else name for name in row] for row in layers(package)]
+    return "\n".join(["```text", *(" | ".join(row) for row in named), "```"])
 
 
 def rooms(package: str, root: Path) -> str:
     """Return a table of the rooms of a package, each with the first sentence about it."""
     lines = ["| room | contents |", "|---|---|"]
-    for name in layers(package):
+    for name in itertools.chain.from_iterable(layers(package)):
         folder = root / name
         is_folder = folder.is_dir()
         path = folder / "__init__.py" if is_folder else folder.with_suffix(".py")
@@ -143,11 +151,15 @@ def rooms(package: str, root: Path) -> str:
 def parts() -> dict[str, str]:
     """Return every generated part of the page by the name of its markers."""
     tables = {f"modules of {folder}": table(CONTAINER / folder) for folder in folders()}
+    debug, magics = CHECKOUT / "streambench" / "debug", CHECKOUT / "magics" / "streambench_magics"
     return {
+        "layers of container": rows("streambench.container", CONTAINER),
         "imports": diagram(),
         "modules of container": table(CONTAINER),
-        "rooms of debug": rooms("streambench.debug", CHECKOUT / "streambench" / "debug"),
-        "rooms of the magics": rooms("streambench_magics", CHECKOUT / "magics" / "streambench_magics"),
+        "layers of debug": rows("streambench.debug", debug),
+        "rooms of debug": rooms("streambench.debug", debug),
+        "layers of the magics": rows("streambench_magics", magics),
+        "rooms of the magics": rooms("streambench_magics", magics),
         **tables,
     }
 

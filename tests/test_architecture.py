@@ -27,6 +27,17 @@ def test_every_file_that_the_page_names_is_there() -> None:
     assert [name for name in names if not any((root / name).exists() for root in roots)] == []
 
 
+def test_the_functions_on_the_way_of_a_message_are_in_their_files() -> None:
+    way = PAGE.read_text().partition("| file | read |")[2].partition("\n\n")[0]
+    steps = re.findall(r"^\| `([\w/]+\.py)` \| ([^|]+) \|", way, re.MULTILINE)
+    assert len(steps) == 14
+    for name, read in steps:
+        code = (CONTAINER.parent / name).read_text()
+        functions = [each.rpartition(".")[2] for each in re.findall(r"`([\w.]+)`", read)]
+        assert functions
+        assert [each for each in functions if not re.search(rf"\b(def|class) {each}\b", code)] == [], name
+
+
 def test_the_diagram_leaves_out_only_what_it_implies() -> None:
     graph = {("a", "b"), ("b", "c"), ("a", "c"), ("d", "a")}
     assert reduced(graph) == [("a", "b"), ("b", "c"), ("d", "a")]
