@@ -3,9 +3,11 @@
 
 One iteration, always in this order and on one thread:
 
-    1  take the message that the chooser chose      4  send what process() and window() collected
-    2  call the task's process()                    5  commit what is due or was asked for
+    1  take the message that the chooser chose
+    2  call the task's process()
     3  call window() where it is due
+    4  send what process() and window() collected
+    5  commit what is due or was asked for
 
 The loop is written for speed. Everything that it needs with every message is a local name, and what only some
 jobs need (listeners, observers, broadcast inputs) is bound elsewhere, beforehand. Where the chooser is a
@@ -98,8 +100,7 @@ class EventLoop:
         envelope: IncomingMessageEnvelope | None = None
         partition = self._begin_run()
         try:
-            # A jump back without a condition: with "while not", Python 3.11 would not specialize this code.
-            while True:
+            while True:  # Python 3.11 specializes a loop whose jump back has no condition
                 if coordination.shutdown_requested:
                     break
                 if inbox:

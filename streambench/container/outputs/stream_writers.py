@@ -24,7 +24,7 @@ _LONGEST = 16_000
 _LIMITS_AFTER = 1_000
 
 Write = Callable[[str, Any], None]
-"""Takes a message from a source."""
+"""Takes the name of the sending task and its message, encodes the message and hands it to a producer."""
 OnUnserialisable = Callable[[str, OutgoingMessageEnvelope, Exception], None]
 """Called with a source, a message that cannot be encoded or is not what the system takes (too large, say),
 and the error; raises or not."""
@@ -136,12 +136,9 @@ class StreamWriters:
     """The writers of all streams that a container sends to. ``writer_of`` finds that for a message of a
     source, or raises.
 
-    ``send`` takes messages in order; ``failed_index`` is its place in the list when it raised last.
-    ``can_defer``: sends may be deferred by a few messages, since all streams seen so far only keep a message
-    at first. ``apply_limits`` calls that of all appenders (``only_fresh``: only if there were messages
-    since), and returns the number of messages since its last call. ``pending()`` returns that number alone.
-    After ``close_for_writes(error)``, which may be called on another thread, ``send`` raises ``error``.
-    ``forget()`` makes it look up the writers again.
+    Its methods are closures, since they share what they know of the last message. ``failed_index`` is the
+    place in the list at which ``send`` raised last. ``can_defer``: sends may be deferred by a few messages,
+    since all streams so far only keep a message at first.
     """
 
     def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
@@ -155,10 +152,13 @@ class StreamWriters:
         self.can_defer = False
         self.failed_index = 0
 
-        # One function for all of it, which has the writer of the message before at hand: most jobs send plain
-        # messages to one stream most of the time, and a call for each part of the work takes longer than the
-        # work. Messages are copied for the reason given in ``put``; what came in as it is has the right size.
+        # One function, without a call for each part of the work, which would take longer than the work: most
+        # jobs send plain messages to one stream. Messages are copied for the reason given in ``put``; an
+        # input that is passed on has the right size.
         def send(outgoing: Collected) -> None:
+            """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
+            changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
+            1,000 messages the producers append the batches that are full."""
             nonlocal put, append_to, longest, known, keyless, only_one, stream, fresh, is_first
             left = iter(outgoing)
             try:
@@ -208,12 +208,15 @@ class StreamWriters:
                 apply_all_limits()
 
         def apply_all_limits() -> None:
+            """Have the producers append what has reached its limit in size or time."""
             nonlocal sent, fresh
             sent, fresh = sent + fresh, 0
             for limit in limits:
                 limit()
 
         def apply_limits(only_fresh: bool = False) -> int:
+            """Apply the limits of all producers; the number of messages since the last call. ``only_fresh``:
+            not where no message came since."""
             nonlocal sent
             if fresh or not only_fresh:
                 apply_all_limits()
@@ -221,6 +224,7 @@ class StreamWriters:
             return count
 
         def close_for_writes(error: Exception) -> None:
+            """Have ``send`` raise ``error`` from now on. Any thread may call it."""
             nonlocal writer_of, stream
 
             def refusing(source: str, envelope: Any) -> StreamWriter:
@@ -229,9 +233,11 @@ class StreamWriters:
             writer_of, stream = refusing, _nowhere
 
         def pending() -> int:
+            """The number of messages since the last ``apply_limits``."""
             return sent + fresh
 
         def forget() -> None:
+            """Look up the writers again."""
             nonlocal stream, is_first
             apply_all_limits()
             stream, is_first, self.can_defer = _nowhere, True, False

@@ -23,7 +23,7 @@ from streambench.task import RequestScope
 
 # Final, so that compiled code does not look them up again.
 _get_ident: Final = threading.get_ident
-_Plain: Final = OutgoingMessageEnvelope
+_Envelope: Final = OutgoingMessageEnvelope
 _ABSENT: Final = object()
 _REMEMBERED_STREAMS = 1_000
 
@@ -38,8 +38,8 @@ class Collector:
         self._outgoing = outgoing
         self._owner = owner
 
-    # A plain method: what a slot holds instead of one takes the interpreter longer to find than to call. What
-    # is given beside an envelope is not looked at, since that would cost something with every message.
+    # A method, and not a callable in a slot, which is slower to look up. Arguments beside an envelope are not
+    # checked: that would cost time with every message.
     def send(
         self,
         envelope: Any,
@@ -50,26 +50,31 @@ class Collector:
         timestamp: int | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
+        """Collect one output, which step 4 sends: an envelope, or a stream and a message with its key and
+        other parts. Bytes without headers and partition key are put beside the envelope, for a quicker send.
+        """
         owner, outgoing = self._owner, self._outgoing
         if _get_ident() != owner.ident:
             owner.check(f"the collector of {self._source}")
-        # Not what inherits from it, which may be one that can change.
-        if type(envelope) is _Plain:
+        # Not an envelope of a subclass, which may be mutable.
+        if type(envelope) is _Envelope:
             message = envelope.message
             if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
                 key = envelope.key
                 if key is None or type(key) is bytes:
                     outgoing.append((self._source, envelope, owner.input, message, key))
                     return
-        elif message is not _ABSENT and not isinstance(envelope, _Plain):
-            self.send(_Plain(_stream(envelope), message, key, partition_key, partition, timestamp, headers))
+        elif message is not _ABSENT and not isinstance(envelope, _Envelope):
+            stream = _stream(envelope)
+            self.send(_Envelope(stream, message, key, partition_key, partition, timestamp, headers))
             return
-        owner.until = 0
+        owner.until = 0  # sent right after ``process()``: the message may be an object that changes later
         outgoing.append((self._source, envelope, owner.input, None, None))
 
     def send_batch(
         self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any
     ) -> None:
+        """Collect many outputs by the column. Raises SerdeError for columns that do not fit together."""
         self._owner.check(f"the collector of {self._source}")
         batch = OutgoingBatch(system_stream, messages, keys, **columns)
         if len(batch):

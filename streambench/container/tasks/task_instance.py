@@ -46,7 +46,8 @@ _Given = TypeVar("_Given", IncomingMessageEnvelope, MessageBatch)
 
 
 class TaskPartition:
-    """One input partition of one task: what the event loop needs for a message of it, in one place.
+    """One input partition of one task, which the event loop calls a subscription: all that it needs for a
+    message of it, in one place.
 
     ``offset``: the last message processed, None before the first. ``skip_before``: the task begins here
     although the partition begins earlier (a broadcast input that another task reads from further back), None

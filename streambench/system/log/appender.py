@@ -366,8 +366,8 @@ class Appender:
             self._producers[frame.producer] = (frame.generation, frame.sequence)
 
     def _cut(self, segment: Segment, descriptor: int, torn: Torn, *, whole: bool) -> None:
-        """Cut off the end of the active segment from the place where it is torn; ``whole``: not for want of
-        bytes.
+        """Cut off the end of the active segment from the place where it is torn. ``whole``: the frame there
+        has all its bytes, and is damaged.
 
         A batch that was not written whole by a process that died is simply gone: it was never acknowledged.
         What a loss of power made of one is put aside first. Raises CorruptDataError for anything else,

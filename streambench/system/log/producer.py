@@ -94,11 +94,11 @@ class _Pending:
             self._has_extras = True
             self.size += headers
         self.fields.extend((key, value, extras))
-        self.measure()
+        self.append_if_full()
 
-    def measure(self) -> None:
-        """Count what was added to ``fields`` since the last time: append it with all else here once it makes
-        a batch."""
+    def append_if_full(self) -> None:
+        """Add the size of the fields that are new since the last call, which starts the linger where nothing
+        waited. Append everything where that makes a batch."""
         fields, producer = self.fields, self._producer
         if len(fields) > self.measured:
             new = fields[self.measured :] if self.measured else fields
@@ -106,20 +106,20 @@ class _Pending:
                 map(len, filter(None, new[1::_FIELDS]))
             )
             self.measured = len(fields)
-            producer.wait_for(self)
+            producer.start_linger(self)
             if self.size >= producer.batch_bytes or self.measured >= producer.batch_messages * _FIELDS:
                 producer.append(self)
 
     def add_columns(self, columns: pa.RecordBatch) -> None:
         """Take messages by the column: key, message, timestamp, headers."""
-        self.measure()
+        self.append_if_full()
         if self.fields:
             self.pieces.append(_piece(*self._rows()))
             self._clear_fields()
         self.pieces.append(columns)
         self.size += columns.nbytes
         producer = self._producer
-        producer.wait_for(self)
+        producer.start_linger(self)
         if (
             self.size >= producer.batch_bytes
             or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages
@@ -257,7 +257,7 @@ class LogProducer(SystemProducer):
         self._linger = float("inf")
 
     def take(self) -> list[Rows]:
-        self._measure()
+        self._append_full()
         taken: dict[Partition, Rows] = {}
         for pending in self._waiting:
             rows = pending.take()
@@ -343,8 +343,8 @@ class LogProducer(SystemProducer):
         return send
 
     def appends(self, stream: SystemStream) -> PartitionAppenders | None:
-        # What is appended that way is looked at from time to time only, which must not be longer than it may
-        # wait.
+        # Messages that come this way are held against linger.ms at ``apply_limits`` only, which is too rare
+        # for a linger below a tenth of a second. Fenced partitions need the source of each message.
         if self._linger < _SETTLED_WITHIN_S or any(
             partition.stream == stream.stream for _, partition in self._fenced
         ):
@@ -363,13 +363,13 @@ class LogProducer(SystemProducer):
         return PartitionAppenders(extends, self.largest, self._apply_limits)
 
     def _apply_limits(self) -> None:
-        self._measure()
+        self._append_full()
         if monotonic() >= self.due:
             self.append_all()
 
-    def _measure(self) -> None:
+    def _append_full(self) -> None:
         for pending in self._quick:
-            pending.measure()
+            pending.append_if_full()
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:
         if self.batch_messages == sys.maxsize:
@@ -430,13 +430,13 @@ class LogProducer(SystemProducer):
             raise StreamSystemError(
                 f"{self._system}: an earlier write failed, not all is there: {what}"
             ) from self._failed
-        self._measure()
+        self._append_full()
         for pending in list(self._waiting):
             self.append(pending)
         self.due = float("inf")
 
-    def wait_for(self, pending: _Pending) -> None:
-        """Note that something waits, from now on at the latest."""
+    def start_linger(self, pending: _Pending) -> None:
+        """Note that messages wait for a partition; ``linger.ms`` begin now, unless they have begun."""
         if pending not in self._waiting:
             self._waiting[pending] = None
             self.due = min(self.due, monotonic() + self._linger)
