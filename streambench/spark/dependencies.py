@@ -7,7 +7,6 @@ machine, or another Python, pip gets the same versions of them. Spark brings its
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import zipfile
@@ -17,34 +16,39 @@ from pathlib import Path
 
 import streambench
 from streambench.errors import StreambenchError
-from streambench.fsync import fsync_directory
-from streambench.spark.shipment import OF_SPARK
+from streambench.spark.requirements import OURS, needed_by
+from streambench.spark.staged_files import StagedFiles, cannot_be_written
 from streambench.temporary import TemporaryDirectory
 
 FOLDER = "streambench_packages"
 """The directory that executors find the packages in, beside their own files."""
 
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(\[(?P<extras>[^]]*)\])?(?P<rest>.*)")
-_PINNED = re.compile(r"\s*==\s*(?P<version>[^\s;,*]+)\s*(;.*|#.*)?")
-_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)""")
-_OURS = "streambench"
-
-Distributions = Mapping[str, metadata.Distribution]
+_MARK = b"packages of a job of streambench"
+"""The comment of such an archive."""
 
 
-def write_dependencies(
-    requirements: str, path: Path, platforms: Sequence[str] = (), python_version: str | None = None
+def stage_dependencies(
+    requirements: str,
+    path: Path,
+    staged: StagedFiles,
+    platforms: Sequence[str] = (),
+    python_version: str | None = None,
 ) -> int:
-    """Write the archive of all that the lines of a ``requirements.txt`` need, and return the number of
+    """Stage the archive of all that the lines of a ``requirements.txt`` need, and return the number of
     packages in it. ``platforms`` and ``python_version``: as pip takes them, where the cluster's differ from
-    those of here. Raises StreambenchError where a package is not installed here, or in another version."""
-    found = needed_by(requirements)
+    those of here. Raises StreambenchError as ``needed_by``, where a package cannot be packed, and where
+    another file is in the archive's place."""
+    if path.exists() and not _is_archive(path):
+        raise StreambenchError(
+            f"{path} is no archive of packages: name another file with --output, or delete it"
+        )
+    found = needed_by(requirements, platforms, python_version)
     temporary = None
     try:
         # The one that is at work here, which the executors must have, too.
         here = Path(streambench.__file__).parent
         files = dict(_files_below(here, here.parent))
-        others = [each for name, each in found.items() if name != _OURS]
+        others = [each for name, each in found.items() if name != OURS]
         if platforms or python_version:
             temporary = TemporaryDirectory("streambench-packages-")
             download(others, temporary.path, platforms, python_version)
@@ -52,41 +56,13 @@ def write_dependencies(
         else:
             for each in others:
                 files |= dict(_installed_files(each))
-        _write(path, files, found[_OURS])
+        _write(staged.add(path), files, found[OURS])
     except OSError as error:
-        raise StreambenchError(
-            f"{error.filename or path} cannot be written: {error.strerror or error}"
-        ) from None
+        raise cannot_be_written(path, error) from None
     finally:
         if temporary is not None:
             temporary.remove()
     return len(found)
-
-
-def needed_by(requirements: str) -> dict[str, metadata.Distribution]:
-    """The installed packages that the lines name, streambench, and all that these need. Raises as
-    ``write_dependencies``."""
-    waiting = [(_OURS, "")]
-    for line in requirements.splitlines():
-        parts = _REQUIREMENT.match(line.strip())
-        if parts is None or _normal(parts["name"]) in OF_SPARK:
-            continue
-        _check_version(parts["name"], parts["rest"])
-        waiting.append((parts["name"], parts["extras"] or ""))
-    found: dict[str, metadata.Distribution] = {}
-    done = set()
-    while waiting:
-        name, extras = waiting.pop()
-        name = _normal(name)
-        if name in OF_SPARK or (name, extras) in done:
-            continue
-        done.add((name, extras))
-        try:
-            found[name] = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue  # it is for other systems, or for another Python
-        waiting += _requirements_of(found[name], {each.strip() for each in extras.split(",")})
-    return dict(sorted(found.items()))
 
 
 def download(
@@ -110,29 +86,6 @@ def download(
         raise StreambenchError(f"pip does not get the packages: {' '.join(said[-2:])}")
 
 
-def _check_version(name: str, rest: str) -> None:
-    try:
-        here = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        raise StreambenchError(
-            f"requirements.txt names {name}, which is not installed here: install it, as the packages are "
-            "those of this environment"
-        ) from None
-    pinned = _PINNED.fullmatch(rest)
-    if pinned is not None and pinned["version"] != here:
-        raise StreambenchError(
-            f"requirements.txt names {name} {pinned['version']}, and {here} is installed here: install the "
-            "same, as the packages are those of this environment"
-        )
-
-
-def _requirements_of(package: metadata.Distribution, extras: set[str]) -> Iterator[tuple[str, str]]:
-    for line in package.requires or ():
-        parts, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
-        if parts is not None and (extra is None or extra[1] in extras):
-            yield parts["name"], parts["extras"] or ""
-
-
 def _installed_files(package: metadata.Distribution) -> Iterator[tuple[str, Path]]:
     """The files of an installed package, by their names in the archive."""
     if _is_editable(package):
@@ -140,7 +93,12 @@ def _installed_files(package: metadata.Distribution) -> Iterator[tuple[str, Path
             f"{package.name} is installed as a link to its sources (pip install --editable), and cannot "
             "be packed: install it as it is"
         )
-    for file in package.files or ():
+    if package.files is None:
+        raise StreambenchError(
+            f"the files of {package.name} {package.version} are not known, and it cannot be packed: install "
+            "it with pip"
+        )
+    for file in package.files:
         if ".." not in file.parts and not file.is_absolute() and _is_wanted(file.name, file.parts):
             yield file.as_posix(), Path(str(package.locate_file(file)))
 
@@ -162,24 +120,22 @@ def _is_editable(package: metadata.Distribution) -> bool:
 
 
 def _write(path: Path, files: Mapping[str, Path], ours: metadata.Distribution) -> None:
-    temporary = path.with_name(f".{path.name}.new")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.comment = _MARK
+        for name, file in sorted(files.items()):
+            if file.is_file():
+                archive.write(file, name)
+        texts = {
+            "METADATA": ours.read_text("METADATA") or ours.read_text("PKG-INFO"),
+            "entry_points.txt": ours.read_text("entry_points.txt"),
+        }
+        for name, text in texts.items():
+            archive.writestr(f"{OURS}-{ours.version}.dist-info/{name}", text or "")
+
+
+def _is_archive(path: Path) -> bool:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name, file in sorted(files.items()):
-                if file.is_file():
-                    archive.write(file, name)
-            texts = {
-                "METADATA": ours.read_text("METADATA") or ours.read_text("PKG-INFO"),
-                "entry_points.txt": ours.read_text("entry_points.txt"),
-            }
-            for name, text in texts.items():
-                archive.writestr(f"{_OURS}-{ours.version}.dist-info/{name}", text or "")
-        temporary.replace(path)
-        fsync_directory(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment == _MARK
+    except (OSError, zipfile.BadZipFile):
+        return False

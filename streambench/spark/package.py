@@ -27,11 +27,11 @@ from msgspec import Struct
 import streambench
 from streambench.config import Config, masked
 from streambench.errors import StreambenchError
-from streambench.fsync import write_durably
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.clear_secrets import clear_secrets
 from streambench.spark.own_code import own_code, pinned
+from streambench.spark.staged_files import StagedFiles
 from streambench.temporary import TemporaryDirectory
 
 ENDING = ".zip"
@@ -98,25 +98,31 @@ class Package(Struct, frozen=True):
 
     def write(self, path: Path, *, allow_secrets: Collection[str] = ()) -> tuple[Path, Path]:
         """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
-        is replaced in one step. ``allow_secrets``: places, as FILE:LINE, that are packed though they look
-        like secrets. Raises StreambenchError where another file has one of their paths, or a file of the job
-        holds a secret elsewhere. Also where an allowed place holds none."""
+        is replaced in one step. Raises StreambenchError as ``check``."""
+        self.check(path, allow_secrets)
+        with StagedFiles() as staged:
+            written = self.stage(path, staged)
+            staged.put_in_place()
+        return written
+
+    def check(self, path: Path, allow_secrets: Collection[str] = ()) -> None:
+        """Raise StreambenchError where another file has one of their paths, or a file of the job holds a
+        secret. Also where an allowed place holds none. ``allow_secrets``: places, as FILE:LINE, that are
+        packed though they look like secrets."""
         self._check_secrets(allow_secrets)
-        program = path.with_name(self.launcher)
         if path.exists() and not is_package(path):
             raise StreambenchError(
                 f"{path} is no packaged job: name another file with --output, or delete it"
             )
-        if program.exists() and program.read_bytes() != _LAUNCHER.encode():
+        program = path.with_name(self.launcher)
+        if program.exists() and (not program.is_file() or program.read_bytes() != _LAUNCHER.encode()):
             raise StreambenchError(f"{program} is a file of another kind: move it away")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, _zipped(self.files))
-            write_durably(program, _LAUNCHER.encode())
-        except OSError as error:
-            raise StreambenchError(
-                f"{error.filename or path} cannot be written: {error.strerror or error}"
-            ) from None
+
+    def stage(self, path: Path, staged: StagedFiles) -> tuple[Path, Path]:
+        """Stage the archive and the program; the places of both."""
+        program = path.with_name(self.launcher)
+        staged.write(path, _zipped(self.files))
+        staged.write(program, _LAUNCHER.encode())
         return path, program
 
     def _check_secrets(self, allowed: Collection[str]) -> None:

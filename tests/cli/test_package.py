@@ -81,3 +81,19 @@ def test_package_refuses_packages_that_are_not_here_and_options_of_none(project:
     (project.directory / "requirements.txt").write_text("no-such-package\n")
     refused = project.run("package", "job.properties", "--target", "standalone", "--with-dependencies")
     assert "requirements.txt names no-such-package, which is not installed here" in refused.stderr
+    assert not list(project.directory.glob("*.zip")) + list(project.directory.glob("submit_*"))
+
+
+def test_package_writes_nothing_where_one_of_its_files_is_not_its_own(project: Project) -> None:
+    project.configure({"job.name": "up"})
+    project.ok("package", "job.properties")
+    archive = project.directory / "up.zip"
+    before = archive.read_bytes()
+    task = project.directory / "task.py"
+    task.write_text(f"{task.read_text()}# changed\n")
+    (project.directory / "up-packages.zip").write_text("mine")
+    refused = project.run("package", "job.properties", "--target", "standalone", "--with-dependencies")
+    assert "up-packages.zip is no archive of packages: name another file with --output" in refused.stderr
+    assert archive.read_bytes() == before
+    assert (project.directory / "up-packages.zip").read_text() == "mine"
+    assert not list(project.directory.glob(".*.zip*"))
