@@ -7,6 +7,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
+from streambench.syntax import parse
+
 _SHORTEST = 4
 # Calls whose second argument stands in for the value of the first: ``os.environ.get("PASSWORD", "...")``.
 _LOOKUPS = frozenset({"get", "getenv", "pop", "setdefault"})
@@ -56,7 +58,7 @@ def _assigned(text: str) -> Iterator[tuple[int, str]]:
     The name may be a variable, an attribute, an argument or its default, a key of a dict, or one of a pair.
     """
     try:
-        tree = ast.parse(text)
+        tree = parse(text)
     except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):

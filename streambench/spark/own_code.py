@@ -20,6 +20,7 @@ from msgspec import Struct
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError
 from streambench.spark.shipment import OF_SPARK, installation
+from streambench.syntax import parse
 
 _FILE = re.compile(r"(?P<file>[^:]+\.py):[\w.]+")
 _DOTTED = re.compile(r"(?P<top>[A-Za-z_]\w*)(\.\w+)*[.:]\w[\w.]*")
@@ -68,7 +69,7 @@ def own_code(config: Config, include: Sequence[str] = ()) -> OwnCode:
 def imported(text: str) -> list[str]:
     """The top-level modules that a source imports, without those of Python itself."""
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.Import):
             found |= {each.name.partition(".")[0] for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import keyword
+
+from streambench.syntax import parse
 
 
 def condition_and_words(text: str) -> tuple[str, list[str]]:
@@ -29,7 +30,7 @@ def _is_plain(word: str) -> bool:
 
 def _is_expression(text: str) -> bool:
     try:
-        ast.parse(text, mode="eval")
+        parse(text, mode="eval")
     except (SyntaxError, ValueError):
         return False
     return True

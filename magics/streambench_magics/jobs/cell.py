@@ -16,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions, given_to
 from streambench.errors import ConfigError
+from streambench.syntax import parse
 from streambench.task import StreamTask
 from streambench_magics.errors import MagicError, cell_error
 
@@ -32,7 +33,7 @@ def task_from_cell(
     filename = shell.compile.cache(text, number=_cell_number(shell), raw_code=text)
     above = len(text.splitlines()) - len(cell.splitlines())
     try:
-        tree = ast.parse("\n" * above + cell, filename)
+        tree = parse("\n" * above + cell, filename)
         exec(compile(tree, filename, "exec"), shell.user_ns)
     except Exception as error:
         raise cell_error(shell, error) from error

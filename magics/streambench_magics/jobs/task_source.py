@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from streambench import syntax
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions
 from streambench.debug.replay.recorded_source import class_of_functions
 from streambench_magics.errors import MagicError
@@ -116,7 +117,7 @@ def _definition(name: str, value: Any) -> str:
         text = "".join(linecache.getlines(function.__code__.co_filename))
         text = "\n" + text.partition("\n")[2] if text.startswith("%%") else text
         try:
-            tree = ast.parse(text)
+            tree = syntax.parse(text)
         except SyntaxError:  # magics among the code
             continue
         for node in tree.body:
@@ -129,7 +130,7 @@ def _definition(name: str, value: Any) -> str:
 def _literal(name: str, value: Any) -> str:
     text = repr(value)
     try:
-        if len(text) <= _LONGEST_CONSTANT and ast.literal_eval(text) == value:
+        if len(text) <= _LONGEST_CONSTANT and syntax.literal(text) == value:
             return text
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass

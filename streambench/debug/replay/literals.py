@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -10,6 +9,7 @@ from itertools import islice
 from pprint import pformat
 from typing import Any
 
+from streambench import syntax
 from streambench.errors import class_name
 
 LONGEST = 200
@@ -95,7 +95,7 @@ def _quoted(text: str) -> str:
 
 def _is_literal(text: str, value: Any) -> bool:
     try:
-        found = ast.literal_eval(text)
+        found = syntax.literal(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     return type(found) is type(value) and bool(found == value)

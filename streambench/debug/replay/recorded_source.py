@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from streambench.container.tasks.functions import CALLBACKS
 from streambench.recording.header import TaskCode
+from streambench.syntax import parse
 
 
 def source_of(code: TaskCode) -> str:
     """The source, with a class for a cell of plain functions, which has none. Raises SyntaxError."""
     source = code.plain_source
-    tree = ast.parse(source)
+    tree = parse(source)
     functions = [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
     classes = [each.name for each in tree.body if isinstance(each, ast.ClassDef)]
     callbacks = [each for each in CALLBACKS if each in functions]

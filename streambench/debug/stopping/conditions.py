@@ -12,6 +12,7 @@ from typing import Any, Literal
 from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment
 from streambench.errors import StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
+from streambench.syntax import parse
 
 _ALWAYS = "True"
 
@@ -100,7 +101,7 @@ class Condition:
 
     def _compile(self) -> None:
         try:
-            tree = ast.parse(self.text, "<condition>", "eval")
+            tree = parse(self.text, "<condition>", "eval")
         except SyntaxError as error:
             raise ConditionError(
                 f"this is no Python expression: {self.text} ({error.msg} at character {error.offset}); for "
