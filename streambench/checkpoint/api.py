@@ -40,6 +40,7 @@ class Checkpoint(Struct, frozen=True):
     when its interval began; None where it has none. ``formats``: per store, the names of the bytes of its
     keys and values; older checkpoints lack it. ``absent``: the stores that the configuration has not named
     since, with the last commit that knew them (``3.17``). Their changelogs and formats stay in here.
+    ``rewound``: the generation in which a rewind has put it in place again; 0 where the task committed it.
     """
 
     offsets: Mapping[SystemStreamPartition, str]
@@ -52,6 +53,14 @@ class Checkpoint(Struct, frozen=True):
     window_ms: int | None = None
     formats: Mapping[str, Sequence[str]] = {}
     absent: Mapping[str, str] = {}
+    rewound: int = 0
+
+    @property
+    def since(self) -> tuple[int, int]:
+        """The commit from which on it is its task's last one: generation and sequence.
+
+        A rewind comes before all commits of its generation. Zeros: that is not known."""
+        return (self.rewound, 0) if self.rewound else (self.generation, self.sequence)
 
     @property
     def partitions(self) -> set[SystemStreamPartition]:

@@ -34,6 +34,7 @@ class StoredCheckpoint(Struct, omit_defaults=True):
     window_ms: int | None = None
     formats: dict[str, list[str]] = {}
     absent: dict[str, str] = {}
+    rewound: int = 0
 
 
 class _Positions(Struct):
@@ -135,6 +136,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> Raw:
                 window_ms=checkpoint.window_ms,
                 formats={store: list(formats) for store, formats in checkpoint.formats.items()},
                 absent=dict(checkpoint.absent),
+                rewound=checkpoint.rewound,
             )
         )
     )
@@ -155,6 +157,7 @@ def decode_checkpoint(raw: Raw, path: Path) -> Checkpoint:
             window_ms=stored.window_ms,
             formats={store: tuple(formats) for store, formats in stored.formats.items()},
             absent=stored.absent,
+            rewound=stored.rewound,
         )
     except (msgspec.MsgspecError, ConfigError) as error:
         raise CheckpointError(

@@ -10,6 +10,8 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from msgspec import structs
+
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 from streambench.clock import SystemClock
 from streambench.config import Config
@@ -104,7 +106,10 @@ class Rewind:
 
     def apply(self) -> Generation:
         """Put the checkpoints in place, which ends what still runs of the job."""
-        return self.manager.rewind(self.wanted, now_ms=SystemClock().now_ms())
+        last = self.manager.last_generation()
+        number = 1 if last is None else last.number + 1
+        wanted = {task: structs.replace(each, rewound=number) for task, each in self.wanted.items()}
+        return self.manager.rewind(wanted, now_ms=SystemClock().now_ms())
 
 
 @contextlib.contextmanager
@@ -217,7 +222,7 @@ def _check_commit(
 ) -> None:
     """Raise CheckpointError where no task ever made this commit, though some made earlier ones: it is
     mistyped."""
-    made = {(each.generation, each.sequence) for kept in history.values() for each in kept if each.generation}
+    made = {each.since for kept in history.values() for each in kept if each.generation and not each.rewound}
     if made and (generation, sequence) not in made and (generation, sequence) > min(made):
         last = ".".join(map(str, max(made)))
         raise CheckpointError(
@@ -229,11 +234,11 @@ def _check_commit(
 def _committed(
     job: Rewind, kept: Sequence[Checkpoint], task: str, generation: int, sequence: int
 ) -> Checkpoint:
-    """Return what a task had committed by then.
+    """Return what was in place for a task at that commit.
 
-    That is the last of its own commits up to that one, not what a later rewind has put in place."""
-    found = [each for each in kept if (0, 0) < (each.generation, each.sequence) <= (generation, sequence)]
-    found.sort(key=lambda each: (each.generation, each.sequence))
+    That is its own last one by then, or what a rewind has put in place since that."""
+    found = [each for each in kept if (0, 0) < each.since <= (generation, sequence)]
+    found.sort(key=lambda each: each.since)
     if not found:
         first = (
             f"the oldest that is kept is {kept[0].generation}.{kept[0].sequence}" if kept else "none is kept"

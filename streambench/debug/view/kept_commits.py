@@ -10,8 +10,8 @@ from msgspec import Struct
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import PartitionSnapshot
 
-_Made = tuple[tuple[int, int], Checkpoint]
-"""A checkpoint behind the generation and sequence of its commit."""
+_Since = tuple[tuple[int, int], Checkpoint]
+"""A checkpoint behind the generation and sequence from which on it is the last one."""
 
 
 class KeptCommit(Struct, frozen=True):
@@ -28,32 +28,32 @@ def kept_commits(
 ) -> tuple[KeptCommit, ...]:
     """The newest commits, the newest first. ``history``: per task, the checkpoints that are kept.
     ``partitions``: where the job stands."""
-    tasks = {task: _by_commit(kept) for task, kept in history.items()}
-    times = {at: each.time_ms for made in tasks.values() for at, each in made}
+    tasks = {task: _in_order(kept) for task, kept in history.items()}
+    times = {at: each.time_ms for since in tasks.values() for at, each in since if not each.rewound}
     return tuple(
         KeptCommit(f"{at[0]}.{at[1]}", times[at], _again(tasks, at, partitions))
         for at in sorted(times, reverse=True)[:most]
     )
 
 
-def _by_commit(kept: Sequence[Checkpoint]) -> list[_Made]:
-    """The checkpoints that commits made, in their order; those of a rewind belong to none."""
-    made = [((each.generation, each.sequence), each) for each in kept if each.generation]
-    return sorted(made, key=lambda pair: pair[0])
+def _in_order(kept: Sequence[Checkpoint]) -> list[_Since]:
+    """The checkpoints of commits and of rewinds, in their order."""
+    since = [(each.since, each) for each in kept if each.since > (0, 0)]
+    return sorted(since, key=lambda pair: pair[0])
 
 
 def _again(
-    tasks: Mapping[str, Sequence[_Made]], at: tuple[int, int], partitions: Sequence[PartitionSnapshot]
+    tasks: Mapping[str, Sequence[_Since]], at: tuple[int, int], partitions: Sequence[PartitionSnapshot]
 ) -> int | None:
     """The number of messages that were processed since a commit, of all tasks."""
     again = 0
     for each in partitions:
         for task in each.tasks:
-            made = tasks.get(task, ())
-            number = bisect_right(made, at, key=lambda pair: pair[0])
+            since = tasks.get(task, ())
+            number = bisect_right(since, at, key=lambda pair: pair[0])
             if not number:
                 continue
-            last = made[number - 1][1]
+            last = since[number - 1][1]
             offset = last.offsets.get(each.ssp)
             start = last.starts.get(each.ssp) if offset is None else offset
             if start is None:

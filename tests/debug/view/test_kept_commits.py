@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.debug.view.kept_commits import KeptCommit, kept_commits
@@ -40,6 +42,13 @@ def test_a_rewind_is_no_commit_and_a_task_counts_from_its_start() -> None:
     begun = Checkpoint({}, {PARTS[0]: "5"}, generation=1, sequence=1)
     rewound = Checkpoint({}, {PARTS[0]: "0"})
     assert kept_commits({"Partition 0": [begun, rewound]}, standing("7", "0")) == (KeptCommit("1.1", 0, 2),)
+
+
+def test_a_task_counts_from_what_a_rewind_has_put_in_place() -> None:
+    first, other, last = made(0, "4", 1, 1), made(1, "0", 1, 1), made(0, "9", 1, 2)
+    again = structs.replace(first, rewound=2)
+    history = {"Partition 0": [first, last, again], "Partition 1": [other, made(1, "1", 3, 1)]}
+    assert kept_commits(history, standing("20", "2"), most=1) == (KeptCommit("3.1", 1, 15),)
 
 
 def test_offsets_that_are_no_numbers_are_not_counted() -> None:
