@@ -70,7 +70,7 @@ FIRST = (
     "tests/chooser/test_properties.py",
     "tests/container/test_choices.py",
     "tests/container/test_properties.py",
-    "tests/container/test_runs.py",
+    "tests/container/test_random_batches.py",
     "tests/container/test_state_crashes.py",
     "tests/store/",
     "tests/system/landing/test_faults.py",

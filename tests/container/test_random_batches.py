@@ -1,5 +1,4 @@
-"""Runs of messages for tasks with ``process_batch``: whatever the job, they are what messages one by one
-would have been."""
+"""Batches for tasks with ``process_batch``: whatever the job, they do what messages one by one would do."""
 
 from __future__ import annotations
 
@@ -34,34 +33,33 @@ BOUNDS = st.fixed_dictionaries(
 )
 
 
-def in_runs(runs: list[MessageBatch]) -> type[StreamTask]:
-    """CountsAndCommits with a ``process_batch`` that goes over the messages; ``runs`` gets what it was given.
-    """
+def in_batches(given: list[MessageBatch]) -> type[StreamTask]:
+    """CountsAndCommits with a ``process_batch`` that processes one by one; ``given`` gets the batches."""
 
-    class InRuns(CountsAndCommits):
+    class InBatches(CountsAndCommits):
         def process_batch(
             self, batch: MessageBatch, collector: MessageCollector, coordinator: TaskCoordinator
         ) -> None:
-            runs.append(batch)
+            given.append(batch)
             for envelope in batch:
                 self.process(envelope, collector, coordinator)
 
-    return InRuns
+    return InBatches
 
 
 def longest(config: Mapping[str, Any]) -> int:
-    """The longest run that a configuration allows."""
+    """The largest batch that a configuration allows."""
     batch_size = config.get("task.consumer.batch.size", 1)
     return min(config["task.batch.messages"], batch_size if batch_size > 1 else 6)
 
 
 @given(INPUTS, CONFIGS, BOUNDS, CUTS)
-def test_in_any_cut_runs_are_what_messages_one_by_one_would_have_been(
+def test_in_any_cut_batches_are_what_messages_one_by_one_would_have_been(
     inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any], cuts: list[int]
 ) -> None:
     config = STORE | config | bounds
     batches: list[MessageBatch] = []
-    task = in_runs(batches)
+    task = in_batches(batches)
     runs: list[JobRun] = []
     for at, cut in enumerate([*cuts, None]):
         runs.append(
@@ -93,8 +91,8 @@ def taken(cuts: list[int], there: int) -> list[int]:
 
 
 @given(INPUTS, CONFIGS)
-def test_runs_of_one_are_messages_one_by_one(inputs: Inputs, config: dict[str, Any]) -> None:
-    single = run_job(in_runs([]), STORE | config | {"task.batch.messages": 1}, inputs)
+def test_batches_of_one_are_messages_one_by_one(inputs: Inputs, config: dict[str, Any]) -> None:
+    single = run_job(in_batches([]), STORE | config | {"task.batch.messages": 1}, inputs)
     messages = run_job(CountsAndCommits, STORE | config, inputs)
     assert (single.processed, single.outputs, single.checkpoints, single.calls) == (
         messages.processed, messages.outputs, messages.checkpoints, messages.calls,
@@ -102,12 +100,12 @@ def test_runs_of_one_are_messages_one_by_one(inputs: Inputs, config: dict[str, A
 
 
 @given(INPUTS, CONFIGS, BOUNDS)
-def test_no_run_passes_the_gate_or_a_higher_priority(
+def test_no_batch_passes_the_gate_or_a_higher_priority(
     inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any]
 ) -> None:
     batches: list[MessageBatch] = []
     config = config | bounds
-    run_job(in_runs(batches), STORE | config, inputs)
+    run_job(in_batches(batches), STORE | config, inputs)
     lagging = [batch.ssp.system_stream for batch in batches if is_bootstrap(batch, config)]
     assert [batch.ssp.system_stream for batch in batches][: len(lagging)] == lagging
     if config.get("task.consumer.batch.size", 1) == 1:
@@ -124,9 +122,9 @@ def priority(batch: MessageBatch, config: Mapping[str, Any]) -> int:
 
 
 @given(INPUTS, BOUNDS)
-def test_partitions_take_turns_run_by_run(inputs: Inputs, bounds: dict[str, Any]) -> None:
+def test_partitions_rotate_batch_by_batch(inputs: Inputs, bounds: dict[str, Any]) -> None:
     batches: list[MessageBatch] = []
-    run_job(in_runs(batches), STORE | bounds, inputs)
+    run_job(in_batches(batches), STORE | bounds, inputs)
     waiting = Counter({ssp: count for ssp, count in counts(inputs).items()})
     turns = sorted(waiting)
     for batch in batches:
@@ -149,11 +147,11 @@ def counts(inputs: Inputs) -> dict[SystemStreamPartition, int]:
 
 
 @given(INPUTS, CONFIGS, BOUNDS, st.lists(st.integers(0, 12), min_size=1, max_size=4))
-def test_whatever_run_fails_nothing_is_lost_and_state_fits_the_messages(
+def test_whatever_batch_fails_nothing_is_lost_and_state_fits_the_messages(
     inputs: Inputs, config: dict[str, Any], bounds: dict[str, Any], failures: list[int]
 ) -> None:
     config = STORE | config | bounds
-    last, whole = failing_and_whole(in_runs([]), config, inputs, failures)
+    last, whole = failing_and_whole(in_batches([]), config, inputs, failures)
     assert state(last) == state(whole)
     assert sent(last) >= sent(whole)
     if config.get("task.processing.guarantee") == "exactly-once":
@@ -176,8 +174,8 @@ def test_every_task_gets_every_broadcast_message_that_it_has_not_had(
         if had[number] >= 0 and rules
     }
     config = STORE | bounds | {"task.broadcast.inputs": "mem.rules#0"}
-    in_batches, messages = (
-        run_job(task, config, inputs, checkpoints=before) for task in (in_runs([]), CountsAndCommits)
+    batches, messages = (
+        run_job(task, config, inputs, checkpoints=before) for task in (in_batches([]), CountsAndCommits)
     )
-    assert Counter(in_batches.processed) == Counter(messages.processed)
-    assert in_batches.checkpoints == messages.checkpoints
+    assert Counter(batches.processed) == Counter(messages.processed)
+    assert batches.checkpoints == messages.checkpoints
