@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment
 from streambench.errors import StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
+from streambench.suggestions import suggest
 from streambench.syntax import parse
 
 _ALWAYS = "True"
@@ -199,6 +199,5 @@ def _hint(error: Exception) -> str:
 
 
 def _unknown(name: str, text: str) -> str:
-    near = difflib.get_close_matches(name, NAMES, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"the condition {text} uses the unknown name '{name}'; {hint}there is {', '.join(NAMES)}"
+    hint = " ".join([*filter(None, [suggest(name, NAMES)]), f"there is {', '.join(NAMES)}"])
+    return f"the condition {text} uses the unknown name '{name}'; {hint}"
