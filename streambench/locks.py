@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _RECORD = 1024
 _MARK = 1  # of the first byte
-_UNSETTLED, _SETTLED = b"?", b"!"
+_UNRECOVERED, _RECOVERED = b"?", b"!"
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 _REPORT_AFTER_S = 2.0
 _REPORT_EVERY_S = 30.0
@@ -293,7 +293,7 @@ class LeasedLock:
         self._number = number
         self._current = f"{self._path}.{number}" if number else self._path
         self._successor = f"{self._path}.{number + 1}"
-        self._is_settled = number == 0
+        self._is_recovered = number == 0
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free, or if its holder has shown no sign of life for the time of the lease.
@@ -338,7 +338,7 @@ class LeasedLock:
         try:
             # Locked before it can be seen by others.
             fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.pwrite(made, _UNSETTLED + _next_record(self._note), 0)
+            os.pwrite(made, _UNRECOVERED + _next_record(self._note), 0)
             os.link(temporary, self._successor)
         except FileExistsError:
             os.close(made)
@@ -366,12 +366,12 @@ class LeasedLock:
         assert self._descriptor is not None
         try:
             os.pwritev(self._descriptor, [_next_record(self._note)], _MARK)
-            if not self._is_settled:
-                if os.pread(self._descriptor, _MARK, 0) != _SETTLED and self._recover is not None:
+            if not self._is_recovered:
+                if os.pread(self._descriptor, _MARK, 0) != _RECOVERED and self._recover is not None:
                     self._recover()
                 self.check()
-                os.pwrite(self._descriptor, _SETTLED, 0)
-                self._is_settled = True
+                os.pwrite(self._descriptor, _RECOVERED, 0)
+                self._is_recovered = True
         except BaseException:
             self.release()
             raise

@@ -357,7 +357,7 @@ class JournalCheckpointManager(CheckpointManager):
                     if assignment is None and start is not None:
                         rules.check_rewind(self._job, start.plain(), start.checkpoints, given)
                     merged = rules.merged_places(self._job, start.places if start else {}, places)
-                    base = self._records.settled(start, given, now_ms) if start else {}
+                    base = self._records.final_checkpoints(start, given, now_ms) if start else {}
                     new = Start(
                         number=last.number + 1 if last else 1,
                         job=self._job,

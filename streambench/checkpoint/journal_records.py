@@ -206,16 +206,16 @@ class JournalRecords:
             if witness is not None:
                 witness.close()
 
-    def settled(self, start: Start, given: Mapping[str, Raw], now_ms: int) -> dict[str, Raw]:
+    def final_checkpoints(self, start: Start, given: Mapping[str, Raw], now_ms: int) -> dict[str, Raw]:
         """Close the containers of a generation; the checkpoints of all tasks, which are final then."""
-        settled = dict(start.checkpoints)
+        final = dict(start.checkpoints)
         for container, tasks in start.containers().items():
             ledger = self.container(start.number, container)
             base = {task: start.checkpoints[task] for task in tasks if task in start.checkpoints}
-            settled.update(self._shut(ledger, start.number, container, tasks, base, given, now_ms))
+            final.update(self._shut(ledger, start.number, container, tasks, base, given, now_ms))
             ledger.sweep()
         sweep(self._directory / f"g{start.number}")
-        return settled
+        return final
 
     def _shut(
         self,

@@ -129,17 +129,17 @@ class GroupMember:
         return awaited([]) if driver is None else driver.under_way()
 
     def run(self) -> ContainerRun:
-        """Result of this member, in all of its turns together. Raises what a container raises."""
+        """Result of this member, in all its runs together. Raises what a container raises."""
         began = time.monotonic()
-        turns: list[ContainerRun] = []
+        runs: list[ContainerRun] = []
         self.membership.join()
         keeper = threading.Thread(target=self._keep, name="membership", daemon=True)
         keeper.start()
         try:
-            while (turn := self._next_assignment()) is not None:
-                done = self._take(*turn)
+            while (assignment := self._next_assignment()) is not None:
+                done = self._take(*assignment)
                 if done is not None:
-                    turns.append(done)
+                    runs.append(done)
                     if done.ended != "signal":
                         break
         finally:
@@ -148,7 +148,7 @@ class GroupMember:
             self.membership.leave()
         if self._problem is not None:
             raise self._problem
-        return self._tally.of(_together(turns, time.monotonic() - began))
+        return self._tally.of(_together(runs, time.monotonic() - began))
 
     def _next_assignment(self) -> tuple[Rebalance, Assignment, int] | None:
         """Wait for a round that gives this member tasks; None when it is to stop."""
@@ -261,7 +261,7 @@ class GroupMember:
         if self._trouble is not None and time.monotonic() < self._trouble.again_at:
             return None
         try:
-            settled = self._rebalance(members, former)
+            shares = self._rebalance(members, former)
         except (ConfigError, UnknownStreamError, LockLostError):
             raise
         except (StreambenchError, OSError) as error:
@@ -270,7 +270,7 @@ class GroupMember:
             )
             return None
         self._trouble = None
-        return settled
+        return shares
 
     def _again(self, what: str, error: Exception, before: RetryState | None) -> RetryState:
         """When to try again what failed. Raises the error where it has failed for too long."""
@@ -340,11 +340,11 @@ def join(
         return member.run()
 
 
-def _together(turns: list[ContainerRun], seconds: float) -> ContainerRun:
-    """The turns of a member as one run, without what a tally counts."""
-    if not turns:
+def _together(runs: list[ContainerRun], seconds: float) -> ContainerRun:
+    """The runs of a member as one run, without what ``CumulativeCounts`` counts."""
+    if not runs:
         return ContainerRun(0, 0, {}, seconds, "signal")
-    offsets = dict(turns[0].offsets)
-    for turn in turns[1:]:
-        offsets.update({ssp: (offsets.get(ssp, span)[0], span[1]) for ssp, span in turn.offsets.items()})
-    return structs.replace(turns[-1], messages=0, offsets=offsets, seconds=seconds, passed_over=ErrorCounts())
+    offsets = dict(runs[0].offsets)
+    for run in runs[1:]:
+        offsets.update({ssp: (offsets.get(ssp, span)[0], span[1]) for ssp, span in run.offsets.items()})
+    return structs.replace(runs[-1], messages=0, offsets=offsets, seconds=seconds, passed_over=ErrorCounts())

@@ -142,7 +142,7 @@ class Membership:
             last = self._last = (version, read)
         return last[1]
 
-    def tick(self, settle: Rebalancer) -> None:
+    def tick(self, rebalance: Rebalancer) -> None:
         """Show that this one is alive and, as the coordinator, run the rounds."""
         self._touch()
         present = [each.name for each in living(self._directory, self._session_s, self._sightings)]
@@ -152,7 +152,7 @@ class Membership:
         try:
             present = [each.name for each in living(self._directory, self._session_s, self._sightings)]
             if present[:1] == [self.name]:
-                self._coordinate(present, settle)
+                self._coordinate(present, rebalance)
         except LockLostError as error:
             log.warning("%s", error)
         finally:
@@ -167,7 +167,7 @@ class Membership:
         for temporary in self._directory.glob(f".{_ROUND}.*"):
             temporary.unlink(missing_ok=True)
 
-    def _coordinate(self, present: list[str], settle: Rebalancer) -> None:
+    def _coordinate(self, present: list[str], rebalance: Rebalancer) -> None:
         current = self.round()
         if current is None:
             current = self._begin(1, present, {}, [])
@@ -187,7 +187,7 @@ class Membership:
             if not in_time or (waiting and waited < self._rebalance_s):
                 return
             with self._touching(), beating(self._coordinating, self._session_s):
-                shares = settle(in_time, current.former)
+                shares = rebalance(in_time, current.former)
             if shares is None:
                 return
             late = [*(name for name in current.late if name in present), *waiting]

@@ -455,16 +455,16 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
 
 
 def checked(config: Config | Mapping[str, Any] | str | Path) -> Config:
-    """The configuration as ``settled``. Raises ConfigError where Spark cannot be had with its settings, and
+    """The configuration as ``portable``. Raises ConfigError where Spark cannot be had with its settings, and
     warns of those without effect."""
-    config = settled(config)
+    config = portable(config)
     check_settings(config)
     if endpoints := without_effect(config):
         log.warning("%s", endpoints)
     return config
 
 
-def settled(config: Config | Mapping[str, Any] | str | Path) -> Config:
+def portable(config: Config | Mapping[str, Any] | str | Path) -> Config:
     """The configuration, with relative paths that mean the same in every process, whatever its working
     directory is. What is landed is received elsewhere: an executor is no place to listen in."""
     config = Config.of(config)

@@ -25,7 +25,7 @@ from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.spark import JobRunningError, deploy, session
-from streambench.spark.deployment import settled
+from streambench.spark.deployment import portable
 from streambench.spark.history import ContainerRun, Run, note
 from streambench.spark.plan import count_messages, make_plan, open_generation
 from streambench.spark.running import DeploymentLock
@@ -153,7 +153,7 @@ def test_a_relative_directory_means_that_of_the_driver(
     """Executors have working directories of their own."""
     monkeypatch.chdir(tmp_path)
     relative = Config.from_text("task.checkpoint.path=here", origin="a.properties", directory=Path("jobs"))
-    config = settled(relative)
+    config = portable(relative)
     monkeypatch.chdir("/")
     assert config.path("task.checkpoint.path") == tmp_path / "jobs" / "here"
     assert (config, config.origin) == (relative, "a.properties")
@@ -161,7 +161,7 @@ def test_a_relative_directory_means_that_of_the_driver(
 
 def test_a_properties_file_will_do(tmp_path: Path) -> None:
     (tmp_path / "up.properties").write_text("job.id=7")
-    assert settled(str(tmp_path / "up.properties")) == settled({"job.id": 7}) == Config({"job.id": "7"})
+    assert portable(str(tmp_path / "up.properties")) == portable({"job.id": 7}) == Config({"job.id": "7"})
 
 
 def test_a_recreated_stream_is_planned_as_a_container_would_read_it(

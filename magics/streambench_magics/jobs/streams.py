@@ -148,10 +148,8 @@ def peek(
             systems.consumer(stream.system, MetricsRegistry()), starts, at_most=limit, patience_s=_PATIENCE_S
         )
         key_serde, message_serde = StreamSerdes(config).for_stream(stream)
-        turns = sorted((index, ssp) for ssp, records in found.items() for index in range(len(records)))[
-            :limit
-        ]
-        taken = sorted((ssp, index) for index, ssp in turns)
+        in_rotation = sorted((index, ssp) for ssp, records in found.items() for index in range(len(records)))
+        taken = sorted((ssp, index) for index, ssp in in_rotation[:limit])
         return [
             {
                 "partition": ssp.partition,

@@ -222,7 +222,7 @@ def skip_oversized(
     and ``unserialisable`` is called with them. Without a ``send`` the messages go one by one to
     ``send_one``."""
 
-    def send_or_tell(
+    def send_or_report(
         source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
     ) -> None:
         try:
@@ -230,7 +230,7 @@ def skip_oversized(
         except (SerdeError, MessageTooLargeError) as error:
             unserialisable(source, envelope, error)
 
-    one_by_one = row_by_row(stream, send_or_tell)
+    one_by_one = row_by_row(stream, send_or_report)
     if send is None:
         return one_by_one
 

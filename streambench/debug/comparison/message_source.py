@@ -35,7 +35,7 @@ _RANGE = re.compile(r"(?P<stream>[^@]+)(@(?P<first>[^.]*)\.\.(?P<last>[^.]*))?")
 
 
 def recording_of(messages: Messages, config: Config, factory: Any) -> Recording:
-    """A recording of messages in this order, those of several partitions by turns, for a job that begins
+    """A recording of messages in this order, those of several partitions round robin, for a job that begins
     with them. Raises ConfigError, SerdeError."""
     envelopes = list(_envelopes(messages, config))
     if not envelopes:
@@ -98,7 +98,7 @@ def read_range(named: str, config: Config) -> list[IncomingMessageEnvelope]:
             f"{named} holds more than {_MOST:,} messages in a partition: name a range of offsets, such as "
             f"{stream}.0@0..{_MOST - 1}"
         )
-    return list(_by_turns(read.values()))
+    return list(_round_robin(read.values()))
 
 
 class _Unwritten(Recording):
@@ -125,7 +125,7 @@ class _Unwritten(Recording):
 
 def _envelopes(messages: Messages, config: Config) -> Iterator[IncomingMessageEnvelope]:
     if isinstance(messages, Mapping):
-        yield from _by_turns(
+        yield from _round_robin(
             list(_of_partition(SystemStream.parse(name), number, each, config))
             for name, partitions in messages.items()
             for number, each in sorted(partitions.items())
@@ -159,7 +159,7 @@ def _encoded(serde: Any, value: Any) -> Any:
     return detached(value) if serde is None else serde.to_bytes(value)
 
 
-def _by_turns(
+def _round_robin(
     partitions: Iterable[Sequence[IncomingMessageEnvelope]],
 ) -> Iterator[IncomingMessageEnvelope]:
     for row in zip_longest(*partitions):

@@ -1,4 +1,4 @@
-"""Two replays that advance by turns, so that both are as far when they are interrupted."""
+"""Two replays that advance alternately, so that both are as far when they are interrupted."""
 
 from __future__ import annotations
 

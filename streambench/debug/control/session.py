@@ -26,7 +26,7 @@ from streambench.debug.control.busy import Busy, busy_with
 from streambench.debug.control.stops import Stops
 from streambench.debug.control.waiting_notice import notice_waiting
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
-from streambench.debug.stopping.interrupt import GivenUp, interrupt_inside, settle_interrupts
+from streambench.debug.stopping.interrupt import GivenUp, clear_interrupts, interrupt_inside
 from streambench.debug.stopping.moment import Moment
 from streambench.debug.stopping.past_steps import moments_of, walk
 from streambench.debug.wording import words
@@ -390,7 +390,7 @@ class Session(Stops):
         self._breakpoints.begin()
         done = advance()
         if self.history is not None and self.history.blocks:
-            self.history.settle()
+            self.history.maintain()
             self._flush_record()
         if self.container.shut_down:
             self.container.stop()
@@ -426,7 +426,7 @@ class Session(Stops):
                 self.container.abandon(stuck=True)
             except Exception as problem:
                 log.warning("%s: while it was given up: %s", self.name, problem)
-        settle_interrupts()
+        clear_interrupts()
         self._ended.set()
         self._changed()
 

@@ -11,7 +11,7 @@ from streambench.container.trace import Sent
 from streambench.debug.crash.restart import Restart
 from streambench.debug.history.epochs import Epoch, Mark, TaskGroup
 from streambench.debug.history.history import History
-from streambench.debug.history.round_robin import is_turn
+from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite, Values
 from streambench.errors import StreambenchError
 from streambench.store.overlay import OverlayEngine
@@ -170,8 +170,8 @@ class _Numbered(Generic[_Item]):
 
 
 def identities(output: Sent) -> list[Identity]:
-    """The identity of an output, or those of a batch. One that goes to the partitions by turns has no
-    partition in it: the turns begin again with each start."""
+    """The identity of an output, or those of a batch. One that goes to the partitions round robin has
+    no partition in it: the rotation begins again with each start."""
     if isinstance(output.message, OutgoingBatch):
         batch = output.message
         keys: Any = [None] * len(batch) if batch.keys is None else batch.keys
@@ -180,7 +180,7 @@ def identities(output: Sent) -> list[Identity]:
             (output.stream, None, _known(key), _known(message))
             for key, message in zip(keys, messages, strict=False)
         ]
-    place = None if is_turn(output.partition_key) else (output.partition, _known(output.partition_key))
+    place = None if is_round_robin(output.partition_key) else (output.partition, _known(output.partition_key))
     return [(output.stream, place, _known(output.key), _known(output.message))]
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.stream_writers import hashed_bytes
 from streambench.container.trace import Sent
-from streambench.debug.history.round_robin import is_turn
+from streambench.debug.history.round_robin import is_round_robin
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.serde.api import Serde
@@ -116,7 +116,7 @@ class Outputs:
         count = self._partitions(sent.stream)
         if not count:
             return None
-        if is_turn(sent.partition_key):
+        if is_round_robin(sent.partition_key):
             return int(sent.partition_key) % count
         hashed = sent.key if sent.partition_key is None else sent.partition_key
         try:

@@ -17,7 +17,7 @@ from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
 from streambench.debug.history.block import Block
 from streambench.debug.history.recorded_inputs import RecordedInputs
-from streambench.debug.history.round_robin import with_turn
+from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError
@@ -161,7 +161,7 @@ class BlockLog:
             if position < 0:
                 continue
             sent.at = position
-            block.outputs.append(with_turn(sent, self._keyless))
+            block.outputs.append(with_round_robin_number(sent, self._keyless))
             size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
         ticks = [
             (at if isinstance(at, int) else where.get(id(at), base), now, number, callbacks)
@@ -203,7 +203,7 @@ class BlockLog:
             done = end - base
         return order, where
 
-    def settle(self) -> None:
+    def maintain(self) -> None:
         """Read the trace, and begin another block where it is time. Between two messages."""
         self._is_due = False
         self.read()
@@ -328,4 +328,4 @@ class BlockLog:
             reader is not None and reader.is_due(self.trace.position)
         ):
             self._is_due = True
-            self.container.post(self.settle)
+            self.container.post(self.maintain)

@@ -1,4 +1,4 @@
-"""The numbers of outputs that go to the partitions of their stream by turns, as they have no key."""
+"""The numbers of outputs that go to the partitions of their stream round robin, as they have no key."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from streambench.model import SystemStream
 
 
-class _Turn(int):
-    """The number of an output among those of its stream that go to the partitions by turns."""
+class _RoundRobinNumber(int):
+    """The number of an output among those of its stream that go to the partitions round robin."""
 
 
-def is_turn(partition_key: Any) -> bool:
-    """True where an output went to the partitions by turns; its partition key is then its number."""
-    return isinstance(partition_key, _Turn)
+def is_round_robin(partition_key: Any) -> bool:
+    """True where an output went to the partitions round robin; its partition key is then its number."""
+    return isinstance(partition_key, _RoundRobinNumber)
 
 
-def with_turn(sent: Sent, counts: dict[SystemStream, int]) -> Sent:
-    """An output with its number, where it goes to the partitions by turns. ``counts``: per stream, those
+def with_round_robin_number(sent: Sent, counts: dict[SystemStream, int]) -> Sent:
+    """An output with its number, where it goes to the partitions round robin. ``counts``: per stream, those
     before it; it is added."""
     if sent.partition is not None or sent.key is not None or sent.partition_key is not None:
         return sent
     count = counts.get(sent.stream, 0)
     counts[sent.stream] = count + 1
-    sent.partition_key = _Turn(count)
+    sent.partition_key = _RoundRobinNumber(count)
     return sent

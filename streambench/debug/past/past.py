@@ -16,7 +16,7 @@ from streambench.container.trace import Sent
 from streambench.debug.history.attributes import TaskMemory, empty_object
 from streambench.debug.history.block import Block
 from streambench.debug.history.history import History
-from streambench.debug.history.round_robin import is_turn
+from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.recorded_tasks import RecordedTasks
 from streambench.debug.past.replica import Replica
@@ -118,7 +118,7 @@ class Past:
         shared = None if self.history.is_shared_named else SharedValues(code)
         self._way = None  # what fails in the middle of a message is no position
         if way is None or (
-            way.replica.position > position and (self.branch or not way.turn_back(position))
+            way.replica.position > position and (self.branch or not way.go_back(position))
         ):
             way = Way(self._begun(position))
         try:
@@ -307,7 +307,7 @@ class Past:
         if isinstance(sent.message, OutgoingBatch):
             return sent.message
         partition = sent.partition
-        if is_turn(sent.partition_key):
+        if is_round_robin(sent.partition_key):
             systems = self.history.container.status.systems
             try:
                 partition = int(sent.partition_key) % len(systems.metadata([sent.stream])[sent.stream])
@@ -318,7 +318,7 @@ class Past:
             sent.stream,
             readable(message_serde, sent.message),
             readable(key_serde, sent.key),
-            None if is_turn(sent.partition_key) else sent.partition_key,
+            None if is_round_robin(sent.partition_key) else sent.partition_key,
             partition,
             sent.timestamp,
             sent.headers,

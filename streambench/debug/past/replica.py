@@ -114,7 +114,7 @@ class Replica:
             keyless=self._held.keyless,
         )
 
-    def turn_back(self, waypoint: Waypoint) -> None:
+    def go_back(self, waypoint: Waypoint) -> None:
         """Stand where it stood. What its tasks keep in memory has been brought there."""
         script = waypoint.script(self.history, self.block)
         self.ran_from = waypoint.position

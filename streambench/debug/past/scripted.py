@@ -12,7 +12,7 @@ from streambench.container.outputs.outbox import StoreChanges, TaskCommit
 from streambench.container.outputs.traced_send import sent_noter
 from streambench.container.trace import Sent
 from streambench.debug.history.batches import Batches
-from streambench.debug.history.round_robin import with_turn
+from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.errors import StreambenchError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
@@ -98,7 +98,7 @@ class HeldOutputs:
     def send(self, outgoing: Collected) -> None:
         position = self._position()
         for item in outgoing:
-            sent = with_turn(self._note(item), self.keyless)
+            sent = with_round_robin_number(self._note(item), self.keyless)
             sent.at = position
             self.sent.append((position, sent))
 

@@ -55,7 +55,7 @@ class Way:
         if self._marks and replica.position > self._end:
             self._close_last()
 
-    def turn_back(self, position: int) -> bool:
+    def go_back(self, position: int) -> bool:
         """Turn back to the last waypoint up to a position. False where that cannot be; the replica is of no
         use any more then."""
         marks = self._marks
@@ -70,7 +70,7 @@ class Way:
         except Exception:
             log.debug("what has changed cannot be taken back", exc_info=True)
             return False
-        self.replica.turn_back(marks[-1].waypoint)
+        self.replica.go_back(marks[-1].waypoint)
         self._is_new = True
         return True
 

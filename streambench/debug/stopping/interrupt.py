@@ -35,10 +35,10 @@ def interrupt_inside(ident: int, codes: Collection[CodeType]) -> bool:
 def forget_interrupt() -> None:
     """Drop the GivenUp that is on its way to the calling thread, if one is."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), None)
-    settle_interrupts()
+    clear_interrupts()
 
 
-def settle_interrupts() -> None:
+def clear_interrupts() -> None:
     """Have Python look no longer for an interrupt of a thread that may not run Python code for long.
 
     Until it has arrived, Python 3.11 has every thread look for it before each function. A thread with a

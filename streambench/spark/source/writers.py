@@ -183,16 +183,16 @@ class StreamWriting:
         encoding, count, partitions = self._encoding(), 0, self._partitions
 
         def shifted(source: str, number: int, columns: pa.RecordBatch) -> None:
-            """Have each task begin with another partition, where turns decide."""
+            """Have each task begin with another partition, where neither key nor partition decides."""
             send(source, (number + task) % partitions, columns)
 
         put = _writer(self._stream, send, partitions)
-        put_in_turn = _writer(self._stream, shifted, partitions)
+        put_shifted = _writer(self._stream, shifted, partitions)
         for batch in rows:
             if batch.num_rows:
                 messages = encoding.batch(batch)
-                in_turn = messages.keys is None and messages.partitions is None
-                (put_in_turn if in_turn else put)(_SOURCE, messages)
+                is_keyless = messages.keys is None and messages.partitions is None
+                (put_shifted if is_keyless else put)(_SOURCE, messages)
                 count += batch.num_rows
         return count
 

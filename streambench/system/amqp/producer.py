@@ -74,8 +74,8 @@ class AmqpProducer(SenderProducer):
         self._returned: dict[SystemStream, str] = {}
         self._channel: Any = None
         self._failure: StreambenchError | None = None
-        # Of all messages that were put, and of all that are settled: each is written by one thread only.
-        self._put_bytes = self._settled_bytes = 0
+        # Of all messages that were put, and of all that the broker has answered: one thread writes each.
+        self._put_bytes = self._answered_bytes = 0
         self._senders: dict[SystemStream, Sender] = {}
         self._openings = 0
         self._link = Link(
@@ -156,7 +156,7 @@ class AmqpProducer(SenderProducer):
     def _is_full(self) -> bool:
         if len(self._outgoing) + len(self._unconfirmed) >= _MOST_UNCONFIRMED:
             return True
-        return self._put_bytes - self._settled_bytes >= self._settings.send_buffer_bytes
+        return self._put_bytes - self._answered_bytes >= self._settings.send_buffer_bytes
 
     def _wait_for_room(self) -> None:
         until = time.monotonic() + self._settings.patience_s
@@ -237,7 +237,7 @@ class AmqpProducer(SenderProducer):
         with self._changed:
             for number in list(first):
                 message = self._unconfirmed.pop(number)
-                self._settled_bytes += message.size
+                self._answered_bytes += message.size
                 if is_refused:
                     self._fail(
                         StreamSystemError(

@@ -298,7 +298,7 @@ class KafkaAdmin(NumberedAdmin):
                 each.abort(self._admin())
         return ended, [each for each in hanging if each not in ended]
 
-    def is_settled(self, identity: str) -> bool:
+    def is_complete(self, identity: str) -> bool:
         """True where the last transaction of an identity has reached all its partitions, or where that is not
         known."""
         try:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.1
 _SUCCESSOR_S = 3.0
-_SETTLE_S = 10.0
+_COMPLETE_WITHIN_S = 10.0
 
 
 class TransactionalCheckpointManager(KafkaCheckpointManager):
@@ -101,11 +101,11 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
 
     def finish_pending(self) -> None:
         # A reader that looks for what was committed, now that nothing more comes, shall find it.
-        end = time.monotonic() + _SETTLE_S
+        end = time.monotonic() + _COMPLETE_WITHIN_S
         while (
             self._transactions is not None
             and self._number
-            and not self._transactions.settled()
+            and not self._transactions.is_complete()
             and time.monotonic() < end
         ):
             time.sleep(0.005)

@@ -79,7 +79,7 @@ class KafkaProducer(SystemProducer):
         self._clients: dict[int, Any] = {}
         self._senders: dict[SystemStream, Sender] = {}
         self._waiting: deque[_Waiting] = deque()
-        self._bytes = self._settled = 0
+        self._bytes = self._acknowledged = 0
         self._ends: dict[SystemStreamPartition, int] = {}
         self._resent: set[SystemStreamPartition] = set()
         self._failure: StreamSystemError | None = None
@@ -216,7 +216,7 @@ class KafkaProducer(SystemProducer):
                 if not self._has_reason_to_wait(progress, until):
                     break  # what has become of each message is seen below
         while self._waiting:
-            self._settle(progress, until)
+            self._await_first(progress, until)
         if self._failure is not None:
             raise self._failure
 
@@ -234,9 +234,9 @@ class KafkaProducer(SystemProducer):
         while self._waiting and (
             self._bytes + size > self._settings.buffer_bytes or self._waiting[0].future.is_done
         ):
-            self._settle(progress, until)
+            self._await_first(progress, until)
 
-    def _settle(self, progress: StallDetector, until: float) -> None:
+    def _await_first(self, progress: StallDetector, until: float) -> None:
         """Wait for what was sent first, and see what has become of it. Where it has failed, nothing else is
         worth waiting for."""
         while not self._waiting[0].future.is_done:
@@ -249,7 +249,7 @@ class KafkaProducer(SystemProducer):
                     return
         future, size, ssp, _, _ = self._waiting.popleft()
         self._bytes -= size
-        self._settled += 1
+        self._acknowledged += 1
         if not future.succeeded():
             self._fail(ssp, future.exception)
             return
@@ -275,7 +275,7 @@ class KafkaProducer(SystemProducer):
             self._fail(failed.ssp, failed.future.exception)
         if failed is not None or time.monotonic() > until:
             return False
-        if waits and progress.has_stalled(self._settled + len(self._waiting) - len(waits)):
+        if waits and progress.has_stalled(self._acknowledged + len(self._waiting) - len(waits)):
             log.warning(
                 "%s: Kafka has acknowledged nothing for %.0f seconds: %d messages are sent again, and may "
                 "be there twice",

@@ -28,7 +28,7 @@ from streambench.system.kafka.stall_detector import StallDetector
 
 _AGAIN_S = 0.1
 _FENCE_AT_ONCE = 8
-_IN_TURN = 2000
+_ROWS_AT_ONCE = 2000
 _PER_FUTURE = 1000  # what kafka-python keeps for a message that is on its way
 
 TRIES = 4
@@ -98,7 +98,7 @@ class Transactions:
             sent.rows(rows, self._limits)
             ends = sent.ends(bases) if bases else {}
             sent.add(self._place, None, last(ends), None, None, 0)
-            sent.settle()
+            sent.await_all()
             self.check_topics({each.ssp.stream for each in rows} | {self._place.stream})
             self._commit(self._producer)
         except kafka_errors.KafkaError as error:
@@ -114,10 +114,10 @@ class Transactions:
         if producer is not None:
             abandon(producer)
 
-    def settled(self) -> bool:
+    def is_complete(self) -> bool:
         """True where the last transaction has reached all its partitions: it is committed before, and can be
         read only then."""
-        return self._admin.is_settled(self.identity)
+        return self._admin.is_complete(self.identity)
 
     def fail(self, ssp: SystemStreamPartition | None, error: BaseException) -> NoReturn:
         """Raise what an error of kafka-python means for the transaction."""
@@ -194,19 +194,19 @@ class _Sent:
         self._most = transactions._settings.buffer_bytes
         self._waiting: deque[tuple[Any, int, SystemStreamPartition]] = deque()
         self._bytes = 0
-        self._settled = 0
+        self._acknowledged = 0
         self._progress = StallDetector(transactions._settings)
         self._last: dict[SystemStreamPartition, Any] = {}
 
     def rows(self, rows: Sequence[Rows], limits: SizeLimits) -> None:
-        """Send rows, some of each partition in turn: only one batch of a partition is on its way at a time.
+        """Send rows, some of each partition after the other: only one batch of each is on its way at a time.
         Raises MessageTooLargeError."""
-        for start in range(0, max(map(len, rows), default=0), _IN_TURN):
+        for start in range(0, max(map(len, rows), default=0), _ROWS_AT_ONCE):
             for each in rows:
                 self._some(each, start, limits)
 
     def _some(self, rows: Rows, start: int, limits: SizeLimits) -> None:
-        ssp, limit, some = rows.ssp, limits.of(rows.ssp.stream), slice(start, start + _IN_TURN)
+        ssp, limit, some = rows.ssp, limits.of(rows.ssp.stream), slice(start, start + _ROWS_AT_ONCE)
         keys = rows.keys[some]
         times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
         headers = rows.headers[some] if rows.headers else [None] * len(keys)
@@ -234,9 +234,9 @@ class _Sent:
         self._bytes += size
         if self._bytes > self._most:
             while self._bytes > self._most // 2:
-                self._settle_first()
+                self._await_first()
 
-    def settle(self) -> None:
+    def await_all(self) -> None:
         """Return when everything that was sent is written. Raises DoubtError."""
         while True:
             try:
@@ -245,11 +245,11 @@ class _Sent:
             except kafka_errors.KafkaTimeoutError:
                 self._look()
         while self._waiting:
-            self._settle_first()
+            self._await_first()
 
     def ends(self, ssps: Iterable[SystemStreamPartition]) -> dict[SystemStreamPartition, str]:
         """The offsets behind what was sent to partitions."""
-        self.settle()
+        self.await_all()
         return {ssp: str(self.last(ssp) + 1) for ssp in ssps}
 
     def last(self, ssp: SystemStreamPartition) -> int:
@@ -261,7 +261,7 @@ class _Sent:
             )
         return offset
 
-    def _settle_first(self) -> None:
+    def _await_first(self) -> None:
         future, size, ssp = self._waiting.popleft()
         self._bytes -= size
         while not future.is_done:
@@ -270,7 +270,7 @@ class _Sent:
             except kafka_errors.KafkaError:
                 if not future.is_done:
                     self._look()
-        self._settled += 1
+        self._acknowledged += 1
         if not future.succeeded():
             if isinstance(future.exception, kafka_errors.KafkaTimeoutError):
                 self._transactions.check_topics({ssp.stream})
@@ -281,7 +281,8 @@ class _Sent:
 
     def _look(self) -> None:
         """Nothing has happened for a while: is there still reason to wait?"""
-        if self._progress.has_stalled(self._settled + sum(future.is_done for future, _, _ in self._waiting)):
+        done = sum(future.is_done for future, _, _ in self._waiting)
+        if self._progress.has_stalled(self._acknowledged + done):
             self._transactions.abandon()
             raise DoubtError(
                 f"Kafka has acknowledged nothing of a transaction for {self._progress.most_s:.0f} seconds"

@@ -58,7 +58,7 @@ class Receiver:
     ``run`` does everything on the calling thread: the consumer never learns that this is no container.
     Messages go to the log as they come: key, message, headers and timestamp (that of their arrival where they
     have none). Each goes to the partition in which it was delivered. Where another number of partitions is
-    configured, the key decides; messages without one go in turn. One flush covers all that was polled,
+    configured, the key decides; messages without one go round robin. One flush covers all that was polled,
     and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost. What was on
     its way when a receiver died is sent again, and may then be there twice. Of what the log does not take,
     ``Letters`` has care.
@@ -225,17 +225,17 @@ class Receiver:
 
 
 class _Dealer:
-    """Deals messages to partitions, by their keys, or in turn."""
+    """Deals messages to partitions, by their keys, or round robin."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self._turn = 0
+        self._next_keyless = 0
 
     def partition(self, key: Any) -> int:
         if isinstance(key, bytes):
             return partition_for(key, self._partitions)
-        self._turn = (self._turn + 1) % self._partitions
-        return self._turn
+        self._next_keyless = (self._next_keyless + 1) % self._partitions
+        return self._next_keyless
 
 
 class _Partition:

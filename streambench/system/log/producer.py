@@ -37,7 +37,7 @@ class _Identity(NamedTuple):
 
 
 _FIELDS = 3
-_SETTLED_WITHIN_S = 0.1
+_LIMITS_APPLIED_WITHIN_S = 0.1
 
 _Extras = tuple[int | None, Mapping[str, bytes] | None]
 """Timestamp and headers."""
@@ -345,7 +345,7 @@ class LogProducer(SystemProducer):
     def appends(self, stream: SystemStream) -> PartitionAppenders | None:
         # Messages that come this way are held against linger.ms at ``apply_limits`` only, which is too rare
         # for a linger below a tenth of a second. Fenced partitions need the source of each message.
-        if self._linger < _SETTLED_WITHIN_S or any(
+        if self._linger < _LIMITS_APPLIED_WITHIN_S or any(
             partition.stream == stream.stream for _, partition in self._fenced
         ):
             return None

@@ -55,7 +55,7 @@ class Offsets(Harness):
                 assert order is not None and order <= 0
 
     @needs("bounds")
-    def test_the_admin_tells_what_a_partition_holds(self, tmp_path: Path) -> None:
+    def test_the_admin_knows_what_a_partition_holds(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
             here = system.metadata()
             assert (here.oldest, here.newest) == (None, None)

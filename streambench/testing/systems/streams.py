@@ -42,7 +42,7 @@ class Streams(Harness):
             assert list(system.admin.metadata([new])[new]) == [0]
 
     @needs("lists", "creates")
-    def test_the_admin_tells_which_streams_there_are(self, tmp_path: Path) -> None:
+    def test_the_admin_knows_which_streams_there_are(self, tmp_path: Path) -> None:
         with self._opened(tmp_path) as system:
             system.admin.create(SystemStream(SYSTEM, "another"), 1)
             assert system.admin.streams() == [SystemStream(SYSTEM, "another"), system.stream]

@@ -26,7 +26,7 @@ if {kind!r} == "pending":
     waiting.wait()
     while not interrupt.interrupt_inside(thread.ident, {{process.__code__}}):
         pass
-    interrupt.settle_interrupts()
+    interrupt.clear_interrupts()
 else:
     interrupt.forget_interrupt()
 print(cProfile.Profile().runcall(lambda: taken()))
