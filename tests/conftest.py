@@ -18,7 +18,7 @@ import tests.left_out  # noqa: F401
 from streambench import redaction
 from streambench.config import Config
 from streambench.errors import StreambenchError
-from tests.order import ON_ONE_SESSION, Scheduling, rank
+from tests.order import Scheduling, rank, share_a_session
 from tests.progress import progress, pytest_timeout_set_timer  # noqa: F401 (a fixture and a hook)
 from tests.quick import (  # noqa: F401 (an option and hooks)
     forbid_when_quick,
@@ -99,7 +99,7 @@ def kept_sessions(spark_installed: None) -> list[Lease]:
 @pytest.fixture(scope="module")
 def spark(kept_sessions: list[Lease]) -> Any:
     """A session on two threads for the tests of one module, and of the next one if its first test asks for
-    it, or if both are in ON_ONE_SESSION: a start takes ten seconds of CPU."""
+    it, or if both share a session (tests/order.py): a start takes ten seconds of CPU."""
     from streambench.spark.session import lease
 
     if not kept_sessions:
@@ -114,7 +114,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     goes_on = nextitem is not None and (
         nextitem.path == item.path
         or "kept_sessions" in getattr(nextitem, "fixturenames", ())
-        or all(each.nodeid.startswith(ON_ONE_SESSION) for each in (item, nextitem))
+        or share_a_session(item, nextitem)
     )
     if _kept_sessions and not goes_on:
         _kept_sessions.pop().close()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from streambench import Config, ConfigError, StreambenchError
 from streambench.spark.history import runs
 from streambench.spark.own_code import own_code
 from streambench.spark.package import is_package, opened, package
-from streambench.spark.submit_lines import submit_command, submit_lines
+from streambench.spark.submit_lines import submit_command
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import CHECKOUT, Job, environment_of_programs, jvm_options
 
@@ -307,44 +304,6 @@ def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_
         run(squares, *command)
     assert squares.numbers() == [number**2 for number in range(10)]
     assert [each.master for each in runs(squares.config)] == [master]
-
-
-@pytest.fixture(scope="module")
-def parse(spark: Any) -> Iterator[Any]:
-    """The arguments of a line, as Spark's own ``spark-submit`` reads them."""
-    jvm = spark.sparkContext._jvm
-
-    def parsed(line: str) -> Any:
-        words = jvm.PythonUtils.toSeq(shlex.split(line)[1:])
-        environment = jvm.PythonUtils.toScalaMap({"HADOOP_CONF_DIR": "/etc/hadoop"})
-        return jvm.org.apache.spark.deploy.SparkSubmitArguments(words, environment)
-
-    yield parsed
-
-
-@pytest.mark.parametrize(
-    ("target", "master", "mode"),
-    [
-        ("local", "local[*]", None),
-        ("standalone", "spark://HOST:7077", None),
-        ("yarn", "yarn", "cluster"),
-        ("k8s", "k8s://https://HOST:6443", "cluster"),
-    ],
-)
-def test_spark_submit_understands_the_lines(
-    squares: Job, parse: Any, target: Any, master: str, mode: str | None
-) -> None:
-    made = package(squares.config)
-    archive = Path("/jobs/job.zip")
-    line = submit_lines(made, archive, archive.with_name(made.launcher), target)[-1]
-    found = parse(line)
-    place = "local:///opt/streambench" if target == "k8s" else "/jobs"
-    assert (found.maybeMaster().get(), found.deployMode(), found.name()) == (master, mode, "job")
-    assert found.pyFiles().endswith(f"{place}/job.zip")
-    assert found.primaryResource().endswith(f"{place}/submit_job.py")
-    assert found.isPython()
-    if target in ("yarn", "k8s"):
-        assert found.sparkProperties().apply("spark.executor.instances") == "2"
 
 
 def test_a_master_of_another_cluster_is_refused(squares: Job) -> None:
