@@ -159,14 +159,15 @@ class Past:
         """Process the next message, whose callbacks the observer sees. Raises what tasks of a branch raise,
         and stands before the message then."""
         before, replica = self.position, self.replica
+        way, self._way = self._way, None  # what fails in the middle of a message is no position
         try:
             with replica.observed(observer):
                 replica.go_to(before + 1)
                 self._correct(replica)
         except Exception:
-            self._way = None
             self.go_to(before)
             raise
+        self._way = way
         self._position = replica.position
 
     def swap(self, factory: Any, *, init: bool) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import streambench as sb
+from streambench.container.observer import ContainerObserver
 from streambench.container.outputs.direct_writer import writing
 from streambench.debug.control.session import Session
+from streambench.debug.past.past import Past
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
@@ -392,6 +394,35 @@ def test_any_object_in_the_context_is_brought_back() -> None:
     assert [each.message for each in session.outputs()] == [1, 2, 3]
     session.go_live()
     assert session.container.tasks[0].context.user == {"n": 5}
+
+
+def test_an_interrupt_of_an_observed_step_leaves_no_half_message() -> None:
+    class Counts(sb.StreamTask):
+        is_interrupted = False
+
+        def init(self, context: sb.TaskContext) -> None:
+            self.begun = self.done = 0
+
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            self.begun += 1
+            if Counts.is_interrupted:
+                raise KeyboardInterrupt
+            self.done += 1
+
+    session, _ = session_of(Counts, {"mem.in": {0: list(range(5))}})
+    session.step(5)
+    assert session.history is not None
+    past = Past(session.history)
+    past.go_to(1)
+    past.run_again()
+    Counts.is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        past.step_observed(ContainerObserver())
+    Counts.is_interrupted = False
+    assert past.position == 1
+    past.go_to(2)
+    (task,) = past.tasks
+    assert (task.task.begun, task.task.done) == (2, 2)
 
 
 class RestlessClock(ManualClock):
