@@ -84,6 +84,9 @@ def export(
         source, task = task_file(job.task, job.task_name, namespace)
         sources, modules = {TASK: source.encode()}, set(imported(source))
         values["task.class"] = f"{TASK}:{task}"
+    nearest = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise MagicError(f"{nearest} is a file: name a directory, or a new one beside it")
     there = [name for name in (*sources, CONFIG, NEEDS, TEST, CASE) if (directory / name).exists()]
     if there:
         raise MagicError(

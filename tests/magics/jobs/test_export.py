@@ -153,6 +153,17 @@ def test_an_object_that_no_file_can_hold_is_named(job: Shell) -> None:
     assert not Path("away").exists()
 
 
+def test_a_file_in_the_place_of_the_directory_is_named_first(
+    job: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(job, DELAYS)
+    Path("away").write_text("mine")
+    for directory in ("away", "away/below"):
+        with pytest.raises(MagicError, match="away is a file: name a directory"):
+            job.run(f"%stream export {directory}")
+    assert "runs on" not in capsys.readouterr().out
+
+
 def test_files_that_are_there_stay_as_they_are(job: Shell) -> None:
     create(job, DELAYS)
     Path("away").mkdir()
