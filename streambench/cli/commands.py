@@ -4,6 +4,7 @@ for all of them."""
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 import typer
@@ -41,6 +42,10 @@ class Commands(TyperGroup):
             self.commands.setdefault(name, TyperCommand(name, help=line))
         self._loaded: set[str] = set()
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of the command line itself."""
+        return _without_type_of_flags(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, imported now."""
         name, command, rest = super().resolve_command(ctx, args)
@@ -62,7 +67,28 @@ def load(name: str) -> Any:
         alone.add_typer(command, name=name)
     else:
         alone.command(name=name, **getattr(module, "OPTIONS", {}))(command)
-    return typer.main.get_group(alone).commands[name]
+    made = typer.main.get_group(alone).commands[name]
+    _tidy(made)
+    return made
+
+
+def _tidy(command: Any) -> None:
+    """Have the help fit each terminal: typer keeps the line breaks of docstrings, and calls a flag <bool>."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(
+        each if each.startswith(" ") else each.replace("\n", " ") for each in paragraphs
+    )
+    of_typer = command.get_params
+    command.get_params = lambda context: _without_type_of_flags(of_typer(context))
+    for each in getattr(command, "commands", {}).values():
+        _tidy(each)
+
+
+def _without_type_of_flags(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    return parameters
 
 
 def _alone() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -172,6 +173,17 @@ def test_the_tab_key_offers_names_without_importing_anything_heavy(words: str, o
         if len(words.split()) > 2
         else not modules & COMMANDS
     )
+
+
+@pytest.mark.parametrize("command", ["run", "deploy"])
+def test_the_help_fits_a_narrow_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said, _ = imported(command, "--help")
+    text = [line.strip() for line in said.partition("╭")[0].splitlines()]
+    shorter = [(line, after) for line, after in pairwise(text) if line and after and len(line) < 50]
+    assert not [each for each in shorter if not each[0].startswith("streambench")]
+    assert "<bool>" not in said
+    assert "-h" in said.split()
 
 
 @pytest.mark.parametrize("name", HELP)
