@@ -31,6 +31,7 @@ from streambench.debug.stopping.moment import Moment
 from streambench.debug.stopping.past_steps import moments_of, walk
 from streambench.debug.wording import words
 from streambench.errors import StreambenchError
+from streambench.suggestions import suggest
 
 log = logging.getLogger(__name__)
 
@@ -414,7 +415,11 @@ class Session(Stops):
             return None
         if callable(until) and not _takes_moment(until):
             return None
-        return Condition(cast("Conditional", until), self._namespace)
+        try:
+            return Condition(cast("Conditional", until), self._namespace)
+        except ConditionError as error:
+            meant = suggest(until, ["caught-up"]) if isinstance(until, str) else ""
+            raise ConditionError(f"{error}; {meant}") from None if meant else error
 
     def _leave_alone(self) -> None:
         """Abandon the container while a thread drives it that does not end."""

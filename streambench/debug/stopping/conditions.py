@@ -103,8 +103,10 @@ class Condition:
         try:
             tree = parse(self.text, "<condition>", "eval")
         except SyntaxError as error:
+            # Python names character 0 of the next line for what is missing behind the text.
+            place = f"character {error.offset}" if error.offset else "its end"
             raise ConditionError(
-                f"this is no Python expression: {self.text} ({error.msg} at character {error.offset}); for "
+                f"this is no Python expression: {self.text} ({error.msg} at {place}); for "
                 "example: message['delay'] > 180"
             ) from None
         used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}

@@ -57,6 +57,10 @@ def test_a_stop_names_the_values_that_decided(text: str, seen: str) -> None:
 def test_what_is_no_expression_is_refused_at_once() -> None:
     with pytest.raises(ConditionError, match="no Python expression: message >"):
         Condition("message >")
+    with pytest.raises(ConditionError, match="invalid syntax at its end"):
+        Condition("message ==")
+    with pytest.raises(ConditionError, match="invalid syntax at character 11"):
+        Condition("message > > 1")
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:

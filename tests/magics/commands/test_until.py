@@ -45,6 +45,11 @@ def test_until_without_a_condition_is_an_error(delays: Shell) -> None:
         delays.run("%stream run --until")
 
 
+def test_a_part_of_caught_up_is_recognized(delays: Shell) -> None:
+    with pytest.raises(ConditionError, match=r"unknown name 'caught'.*; did you mean caught-up\?"):
+        delays.run("%stream run --until caught")
+
+
 def test_conditions_without_quotes_stop_steps_and_runs(delays: Shell) -> None:
     assert "paused at 1: message['delay'] is 203" in delays.run(
         "%stream step 4 --until message['delay'] > 100"
