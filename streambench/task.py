@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol, overload
 
@@ -117,11 +117,9 @@ class KeyValueStore(ABC):
     unsigned. None is no valid key (StoreError); to remove a key use ``delete``. A value that ``get`` returned
     must be ``put`` again for a change to last.
 
-    It may be used like a dict: ``store[key]``, ``store[key] = value``, ``del store[key]``, ``key in store``.
-    To go over all entries use ``all``.
+    It may be used like a dict: ``store[key]``, ``store[key] = value``, ``del store[key]``, ``key in store``,
+    ``for key in store``, ``dict(store)``. It has no length: that would take a look at each entry.
     """
-
-    __iter__ = None  # it would count from 0 on through __getitem__
 
     @abstractmethod
     def get(self, key: Any, default: Any = None) -> Any:
@@ -146,6 +144,22 @@ class KeyValueStore(ABC):
     @abstractmethod
     def all(self) -> Generator[tuple[Any, Any], None, None]:
         """All entries, as ``range`` gives them."""
+
+    def items(self) -> Generator[tuple[Any, Any], None, None]:
+        """All entries, as ``all`` gives them."""
+        return self.all()
+
+    def keys(self) -> Generator[Any, None, None]:
+        """The keys of all entries, in the order of ``all``."""
+        return (key for key, _ in self.all())
+
+    def values(self) -> Generator[Any, None, None]:
+        """The values of all entries, in the order of ``all``."""
+        return (value for _, value in self.all())
+
+    def __iter__(self) -> Iterator[Any]:
+        """As ``keys``."""
+        return self.keys()
 
     @abstractmethod
     def flush(self) -> None:
@@ -181,9 +195,9 @@ class KeyValueStore(ABC):
         found = ((key, self.get(key)) for key in keys)
         return {key: value for key, value in found if value is not None}
 
-    def put_all(self, entries: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
+    def put_all(self, entries: Mapping[Any, Any] | KeyValueStore | Iterable[tuple[Any, Any]]) -> None:
         """Put several entries, in order."""
-        for key, value in entries.items() if isinstance(entries, Mapping) else entries:
+        for key, value in entries.items() if isinstance(entries, (Mapping, KeyValueStore)) else entries:
             self.put(key, value)
 
     def delete_all(self, keys: Sequence[Any]) -> None:

@@ -61,6 +61,20 @@ def test_a_range_is_as_of_the_call_whatever_is_put_meanwhile() -> None:
     assert dict(counts.all()) == {"ax": 1, "b": 99, "bx": 2}
 
 
+def test_entries_keys_and_values_are_gone_over_like_those_of_a_dict() -> None:
+    counts, others = store(), store()
+    counts.put_all({"b": 2, "a": 1})
+    assert list(counts) == list(counts.keys()) == ["a", "b"]
+    assert list(counts.values()) == [1, 2]
+    assert dict(counts) == dict(counts.items()) == {"a": 1, "b": 2}
+    for key in counts:
+        counts[key + "x"] = counts[key]
+        del counts[key]
+    assert list(counts.items()) == [("ax", 1), ("bx", 2)]
+    others.put_all(counts)
+    assert dict(others) == dict(counts)
+
+
 def test_many_at_once() -> None:
     counts = store()
     counts.put_all({"a": 1, "b": 2})
