@@ -67,7 +67,8 @@ class DeployDisplay:
         self._ended.set()
         self._thread.join()
         if kind is not None and self._latest is not None and self._latest.stage == "running":
-            self.show(structs.replace(self._latest, stage="stopped"))
+            seconds = self._latest.seconds + self._now() - self._came  # as it was shown last, and on
+            self.show(structs.replace(self._latest, stage="stopped", seconds=seconds))
         self._screen.stop(failed=kind is not None)
 
     def show(self, progress: DeployProgress) -> None:

@@ -99,6 +99,15 @@ def test_rounds_of_several_jobs_are_named_and_not_taken_for_one() -> None:
     ]
 
 
+def test_the_time_of_what_was_interrupted_is_that_of_its_end() -> None:
+    lines, clock = [], Clock()
+    with pytest.raises(KeyboardInterrupt), plain(lines.append, 5.0, clock) as display:
+        display.show(progress(97.7, container(0, "running", 20)))
+        clock.now = 2.6
+        raise KeyboardInterrupt
+    assert lines[-1].endswith(", 100.3 s")
+
+
 def test_what_was_interrupted_is_shown_as_stopped() -> None:
     lines: list[str] = []
     with pytest.raises(KeyboardInterrupt), plain(lines.append, 5.0, Clock()) as display:
