@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX, _SUFFIX = ".streambench-", ".token"
 _LEFT_BEHIND_S = 24 * 3600
+_REMEDY = "on a network file system, or streams and checkpoints must be in Kafka"
 
 
 class SharedDirectory(Struct, frozen=True):
@@ -56,7 +57,7 @@ def check_shared(directories: Mapping[str, SharedDirectory], host: str) -> None:
         if not Path(each.path).is_dir():
             raise StreambenchError(
                 f"{key}: the executor on {host} does not see {each.path}; executors and driver must share "
-                "that directory, on a network file system"
+                f"that directory, {_REMEDY}"
             )
         if not each.file:
             continue
@@ -67,7 +68,7 @@ def check_shared(directories: Mapping[str, SharedDirectory], host: str) -> None:
         if found != each.token:
             raise StreambenchError(
                 f"{key}: {each.path} on the executor {host} is another directory than on the driver; nothing "
-                "was read or written. Executors and driver must share it, on a network file system"
+                f"was read or written. Executors and driver must share it, {_REMEDY}"
             )
 
 
