@@ -223,8 +223,7 @@ def local_files(config: Config) -> Iterator[Config]:
     this machine.
 
     An attempt that Spark has given up may be alive for a while, and holds its own. The directory is removed
-    afterwards; else by the next container here, or with Spark's other local files. It goes afterwards; if it
-    cannot, with the next container here, or with Spark's other local files."""
+    afterwards; else by the next container here, or with Spark's other local files."""
     if not config.names_below("stores."):
         yield config
         return
