@@ -100,13 +100,15 @@ Work = Literal["deploy", "run"]
 
 
 class LeaseHolder(Struct, frozen=True):
-    """A process that holds a lease of a job, under a unique name, to deploy or to run it."""
+    """A process that holds a lease of a job, under a unique name, to deploy or to run it. ``container``: the
+    number of the one that it runs; None where that is not one alone."""
 
     name: str
     work: Work
     process: int
     host: str
     since_ms: int
+    container: int | None = None
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_ms / 1000))
@@ -202,10 +204,16 @@ class CheckpointManager(ABC):
         """Raise FencedError where it is known already that another process has taken over. Costs next to
         nothing."""
 
-    def take_lease(self, work: Work) -> str:
+    def take_lease(self, work: Work, container: int | None = None) -> str:
         """Have other processes see, from now on until ``close``, that this one works for the job. Returns the
-        name of the lease; empty where there are none, as where claims are locks, which show the same."""
+        name of the lease; empty where there are none, as where claims are locks, which show the same.
+        ``container``: the only one that it runs."""
         return ""
+
+    @property
+    def is_lease_refused(self) -> bool:
+        """True where it is known that others cannot see the lease of this process."""
+        return False
 
     def lease_holders(self) -> list[LeaseHolder]:
         """The processes that hold leases of the job, this one included, the first ones in front. One that was

@@ -123,7 +123,7 @@ def build(
         generation = open_generation(checkpoints, model, now_ms=now_ms).number
     epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
     if not planned.is_leased:
-        checkpoints.take_lease("run")
+        checkpoints.take_lease("run", status.number)
     inherited = checkpoints.inherited()
     last = inherited.last
     # A former holder went on until it was fenced, perhaps with messages that have arrived since.

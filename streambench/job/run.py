@@ -71,7 +71,8 @@ def run(
     ends, or dies, the others take over its tasks.
 
     ``if_running``: where the job runs already, ``take-over`` ends that at its last commit, with a warning;
-    ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, it takes over.
+    ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, that waits until the lease of a
+    process that was killed has ended, some 10 s.
 
     ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
     containers, on any thread, every ``every_s`` seconds and once more at the end.

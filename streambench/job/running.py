@@ -1,8 +1,8 @@
 """Other starts of the same job: a new one would end them at their last commit, and asks first.
 
-Containers hold their claims, and a deployment a lock beside the job's checkpoints, between its rounds, too.
-Both are known only where the checkpoints lie in a directory. The leases in a Kafka outlive a process that was
-killed: only a deployment asks for these.
+Where the checkpoints lie in a directory, containers hold their claims, and a deployment a lock beside the
+checkpoints, between its rounds, too. Where they are in a Kafka, processes hold leases, which outlive one that
+was killed for some seconds.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from streambench.checkpoint.api import CheckpointManager, LeaseHolder
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
-from streambench.errors import CheckpointError, ConfigError, StreambenchError
+from streambench.errors import CheckpointError, ConfigError, StreambenchError, StreamSystemError
 from streambench.job.membership import living
 from streambench.locks import is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.process_identity import has_ended, is_stopped
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ DEPLOYMENT_LOCK = "deployment.lock"
 # Containers of a process that was killed live a little longer than it.
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.1
+# A broker ends a lease a little later than it has promised.
+_LATE_S = 5.0
 
 
 class JobRunningError(StreambenchError):
@@ -46,12 +51,14 @@ def check_not_running(
     config: Config, job: str, command: str, *, container: int | None = None, join: bool = False,
     is_deploying: bool = False,
 ) -> None:  # fmt: skip
-    """Raise JobRunningError where a deployment or a container of a job is at work; containers get a moment to
-    end. ``command``: the one that is refused.
+    """Raise JobRunningError where a deployment or a container of a job is at work. Containers get a moment to
+    end, and so do the leases of processes that have ended. ``command``: the one that is refused.
 
     ``container``: the only one that is to be started; ``join``: as a member of the job's group. The others
     may run then. ``is_deploying``: the caller holds the lock of deployments."""
     with closing(checkpoint_manager(config, job, is_quiet=True)) as manager:
+        if manager.lease_s and not is_deploying:
+            check_leases(manager, config, job, command, container=container)
         if not isinstance(manager, JournalCheckpointManager) or manager.directory is None:
             return
         path, journal = manager.directory / DEPLOYMENT_LOCK, manager
@@ -59,6 +66,58 @@ def check_not_running(
             raise running_error(job, f"is being deployed by {deployer(path)}", command)
         if holders := remaining(lambda: _others(config, journal, container, join=join), _PATIENCE_S):
             raise running_error(job, f"is running: {described_holders(holders)}", command)
+
+
+def check_leases(
+    manager: CheckpointManager, config: Config, job: str, command: str, *, container: int | None = None,
+    own: str = "",
+) -> None:  # fmt: skip
+    """As ``check_not_running``, by the leases of a job. ``own``: the name of that of the caller.
+
+    Who works for a job is not always known. That must not keep the job from its start."""
+    until = None
+    while found := [each for each in known_leases(manager, job) or () if each.name != own]:
+        holders = _concerned(config, manager, container, found)
+        at_work = [each for each in holders if not _is_left(each)]
+        until = until or time.monotonic() + manager.lease_s + _LATE_S
+        if not holders:
+            return
+        if at_work or time.monotonic() >= until:
+            holder = (at_work or holders)[0]
+            doing = "is being deployed" if holder.work == "deploy" else "is running: it is run"
+            more = f"; if it was killed, its lease ends {manager.lease_s:.0f} s after its death"
+            raise running_error(job, f"{doing} by {holder}", command, more)
+        log.info("%s: %s has ended; waiting for the end of its lease", job, holders[0])
+        time.sleep(_AGAIN_S)
+
+
+def known_leases(manager: CheckpointManager, job: str) -> list[LeaseHolder] | None:
+    """The holders of leases of a job; None, with one warning, where the user of it may not see them."""
+    try:
+        return manager.lease_holders()
+    except StreamSystemError as error:
+        _warn_of_unseen(job, str(error))
+        return None
+
+
+@cache
+def _warn_of_unseen(job: str, why: str) -> None:
+    log.warning("%s: it is not known if another process works for it: %s", job, why)
+
+
+def _concerned(
+    config: Config, manager: CheckpointManager, container: int | None, holders: list[LeaseHolder]
+) -> list[LeaseHolder]:
+    """The holders that a start of this one container would end."""
+    last = manager.last_generation() if container is not None else None
+    if last is None or len(last.assignment) != config.integer("job.container.count"):
+        return holders
+    return [each for each in holders if each.container in (None, container)]
+
+
+def _is_left(holder: LeaseHolder) -> bool:
+    """True for the lease of a process of this machine that was killed, or stands still."""
+    return has_ended(holder.host, holder.process) or is_stopped(holder.host, holder.process)
 
 
 def _others(

@@ -269,7 +269,8 @@ class Deployment:
             )
         if self._lock is None:
             self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
-        self._lock.check()
+        # Before Spark starts, which takes long: another deployment is refused from now on.
+        self._lock.acquire()
         self._rounds += 1
         waiting = planned_progress(planned)
         if not self._session.is_started:
@@ -279,11 +280,11 @@ class Deployment:
             Listener(leased.host(), waiting, planned.model.name, self._rounds, began) as listener,
             tokens(self._config) as shared,
         ):
-            self._lock.acquire()
             output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
             # The containers of all other sessions die with this process.
             leased_as = self._lock.leased_as if leased.context is None else ""
             run = pack(replace(self._shipment(planned, listener, shared, output), leased_as=leased_as))
+            self._lock.check()  # for a container that was started while Spark was
             # From here on, what still runs of older starts must stop.
             run.generation = open_generation(planned)
             begun = Run(

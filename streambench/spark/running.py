@@ -16,15 +16,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
-from streambench.checkpoint.api import CheckpointManager, LeaseHolder
+from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
-from streambench.errors import StreambenchError, StreamSystemError
+from streambench.errors import StreambenchError
 from streambench.job.running import (
     DEPLOYMENT_LOCK,
     IfRunning,
-    JobRunningError,
+    check_leases,
     check_not_running,
     deployer,
+    known_leases,
     running_error,
 )
 from streambench.locks import Held, is_locked
@@ -33,11 +34,12 @@ from streambench.planning.checkpoint_managers import checkpoint_manager
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.1
+_GLANCE_S = 0.2
 _GONE_S = 2.0
 # A lease that the broker has ended, of a process that lives, is there again after a moment.
 _ABSENT_S = 5.0
 _LOOK_S = 2.0
-_SEEN_WITHIN_S = 10.0
+_SEEN_WITHIN_S = 60.0
 
 
 class DeploymentLock:
@@ -50,29 +52,44 @@ class DeploymentLock:
         self._takes_over = if_running == "take-over"
         self._held: Held | None = None
         self._leases: CheckpointManager | None = None
-        self._lease_s = 0.0
-        self._is_warned = False
         self.leased_as = ""
+
+    def acquire(self) -> None:
+        """Hold the job from now on, and look for others only then. Of two that begin at one moment one is
+        refused, with leases in a Kafka perhaps both. Raises JobRunningError as ``check``, and then holds no
+        more than before."""
+        was_held = self._is_held
+        try:
+            self._take()
+            self.check()
+        except BaseException:
+            if not was_held:
+                self.release()  # a service that tries again later must not keep others away until then
+            raise
 
     def check(self) -> None:
         """Raise JobRunningError where another deployment or a container is at work, unless it is to be taken
         over. Containers get a moment to end."""
         if self._takes_over:
             return
-        self._refuse_others()
-        check_not_running(self._config, self._job, "deploy", is_deploying=self._held is not None)
+        if self._leases is not None:
+            check_leases(self._leases, self._config, self._job, "deploy", own=self.leased_as)
+        check_not_running(self._config, self._job, "deploy", is_deploying=self._is_held)
 
-    def acquire(self) -> None:
-        """Hold the lock from now on. Raises JobRunningError as ``check``."""
+    @property
+    def _is_held(self) -> bool:
+        return self._held is not None or self._leases is not None
+
+    def _take(self) -> None:
+        if self._is_held:
+            return
         path = self._path()
         if path is None:
             self._take_lease()
             return
-        if self._held is not None:
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._held = Held.locked(path)
+            self._held = _locked(path)
         except BlockingIOError:
             if not self._takes_over:
                 raise running_error(
@@ -109,65 +126,40 @@ class DeploymentLock:
             leases.close()
 
     def _take_lease(self) -> None:
-        """Hold a lease that others see. Two that begin at the same moment both see the other, and end."""
-        if self._leases is not None:
-            return
-        self._leases = checkpoint_manager(self._config, self._job)
-        self.leased_as = self._leases.take_lease("deploy")
-        if self.leased_as:
-            self._await_lease()
-        if not self._takes_over:
-            try:
-                self._refuse_others()
-            except JobRunningError:
-                self.release()  # a service that tries again later must not keep others away until then
-                raise
-
-    def _await_lease(self) -> None:
-        """Wait until others see the lease."""
-        until = time.monotonic() + _SEEN_WITHIN_S
-        while (holders := self._lease_holders()) is not None:
-            if any(each.name == self.leased_as for each in holders):
+        """Hold a lease that others see."""
+        self._leases = leases = checkpoint_manager(self._config, self._job)
+        self.leased_as = leases.take_lease("deploy")
+        until, why = time.monotonic() + _SEEN_WITHIN_S, ""
+        while self.leased_as and not why:
+            holders = known_leases(leases, self._job)
+            if holders is None or any(each.name == self.leased_as for each in holders):
                 return
-            if time.monotonic() >= until:
-                log.warning(
-                    "%s: other deployments do not see this one: its lease was not taken within %g s",
-                    self._job,
-                    _SEEN_WITHIN_S,
-                )
-                return
-            time.sleep(_AGAIN_S)
-
-    def _refuse_others(self) -> None:
-        others = [each for each in self._lease_holders() or () if each.name != self.leased_as]
-        if others:
-            doing = "is being deployed" if others[0].work == "deploy" else "is running: it is run"
-            raise self._error(f"{doing} by {others[0]}", self._lease_s)
-
-    def _lease_holders(self) -> list[LeaseHolder] | None:
-        """The holders of leases, None where that cannot be found out. That must not keep the job from being
-        deployed: a user without the right to see groups may still deploy."""
-        manager = self._leases or checkpoint_manager(self._config, self._job)
-        self._lease_s = manager.lease_s
-        try:
-            return manager.lease_holders()
-        except StreamSystemError as error:
-            level = logging.DEBUG if self._is_warned else logging.WARNING
-            self._is_warned = True
-            log.log(level, "%s: it is not known if another process works for it: %s", self._job, error)
-            return None
-        finally:
-            if manager is not self._leases:
-                manager.close()
+            if leases.is_lease_refused:
+                why = "the user of the job may not join the group of its leases"
+            elif time.monotonic() >= until:
+                why = f"its lease was not taken within {_SEEN_WITHIN_S:g} s"
+            else:
+                time.sleep(_AGAIN_S)
+        if why:
+            log.warning("%s: other deployments do not see this one: %s", self._job, why)
 
     def _path(self) -> Path | None:
         manager = checkpoint_manager(self._config, self._job)
         manager.close()
         return None if manager.directory is None else manager.directory / DEPLOYMENT_LOCK
 
-    def _error(self, what: str, lease_s: float = 0.0) -> JobRunningError:
-        killed = f"; if it was killed, its lease ends {lease_s:.0f} s after its death" if lease_s else ""
-        return running_error(self._job, what, "deploy", killed)
+
+def _locked(path: Path) -> Held:
+    """The lock of a file. Raises as ``Held.locked``. A look at a lock takes it for a moment: that is waited
+    for."""
+    until = time.monotonic() + _GLANCE_S
+    while True:
+        try:
+            return Held.locked(path)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(_GLANCE_S / 20)
 
 
 class DriverWatch(Protocol):

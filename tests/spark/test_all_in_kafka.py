@@ -20,6 +20,8 @@ import pytest
 from streambench import Config, debug
 from streambench.container.container import Container
 from streambench.job.failure import Failure
+from streambench.job.run import container_of, run
+from streambench.job.running import JobRunningError, check_not_running
 from streambench.model import SystemStream
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.recording.captures import capture_directory, save_capture
@@ -29,11 +31,12 @@ from streambench.spark.history import Run, note, runs
 from streambench.spark.history_records import history_of
 from streambench.spark.plan import make_plan, open_generation
 from streambench.spark.result import DeployTaskError
-from streambench.spark.running import DeploymentLock, JobRunningError
+from streambench.spark.running import DeploymentLock
 from streambench.spark.sent_captures import capture_folder, landed
 from streambench.spark.worker import RunContainers, Shipment
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
+from tests.spark.test_starts_at_once import begun_together
 from tests.system.kafka.cluster import config as kafka_config
 from tests.system.kafka.cluster import new_stream, sent
 
@@ -90,20 +93,56 @@ def test_a_job_in_kafka_that_is_being_deployed_is_not_deployed_again(config: Con
     over.check()
     over.acquire()
     over.release()
+    with pytest.raises(JobRunningError, match="is being deployed by process"):
+        run(config, task=Ignore, if_running="refuse")
+    with pytest.raises(
+        JobRunningError, match=r"is being deployed by .*, or rewind with --if-running take-over"
+    ):
+        check_not_running(config, name, "rewind")
     first.release()
     DeploymentLock(config, name, "refuse").check()
 
 
-def test_a_job_in_kafka_that_runs_is_not_ended_unasked(config: Config, name: str) -> None:
-    container = Container(config, Ignore)
+def test_of_deployments_in_kafka_that_begin_together_one_at_most_goes_on(config: Config, name: str) -> None:
+    with begun_together(config, name) as answers:
+        assert answers.count("held") <= 1
+        assert all(each == "held" or "is being deployed by" in each for each in answers)
+        if "held" in answers:
+            with pytest.raises(JobRunningError, match="is being deployed by"):
+                DeploymentLock(config, name, "refuse").acquire()
+
+
+def started(container: Container, config: Config, name: str) -> Container:
+    """The container, when others see its lease."""
     container.start()
     with closing(checkpoint_manager(config, name)) as manager:
         while not manager.lease_holders():
             time.sleep(0.02)
+    return container
+
+
+def test_a_job_in_kafka_that_runs_is_not_ended_unasked(config: Config, name: str) -> None:
+    container = started(Container(config, Ignore), config, name)
     with pytest.raises(JobRunningError, match=f"is running: it is run by process {os.getpid()} on"):
         deploy(config, Ignore)
+    with pytest.raises(JobRunningError, match=r"is running: .*, or run with --if-running take-over"):
+        run(config, task=Ignore, if_running="refuse")
     container.stop()
     DeploymentLock(config, name, "refuse").check()
+
+
+def test_a_container_in_kafka_starts_beside_the_others_of_its_job(config: Config, name: str) -> None:
+    stream = new_stream()
+    with closing(Systems(config)) as systems:
+        systems.admin("k").create(stream, 2)
+    config = config.with_values({"job.container.count": 2, "task.inputs": str(stream)})
+    first = started(container_of(config, Ignore, 1), config, name)
+    assert run(config, task=Ignore, container=0, if_running="refuse").messages == 0
+    with pytest.raises(JobRunningError, match="is running"):
+        run(config, task=Ignore, container=1, if_running="refuse")
+    with pytest.raises(JobRunningError, match="is running"):
+        run(config, task=Ignore, if_running="refuse")
+    first.stop()
 
 
 def test_the_lease_of_a_killed_driver_ends_and_its_round_did_not(config: Config, name: str) -> None:
@@ -116,12 +155,10 @@ def test_the_lease_of_a_killed_driver_ends_and_its_round_did_not(config: Config,
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.communicate()
-    with pytest.raises(JobRunningError, match=f"process {driver.pid} on .*if it was killed, its lease ends"):
-        DeploymentLock(config, name, "refuse").check()
     with closing(checkpoint_manager(config, name)) as manager:
-        while manager.lease_holders():
-            time.sleep(0.1)
-    DeploymentLock(config, name, "refuse").check()
+        assert [each.process for each in manager.lease_holders()] == [driver.pid]
+        check_not_running(config, name, "run")  # waits for its end, as that process is known to have ended
+        assert manager.lease_holders() == []
     assert [each.outcome for each in runs(config)] == ["did not end"]
 
 

@@ -23,6 +23,7 @@ import pytest
 
 from streambench.errors import ConfigError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.job.failure import Failure
+from streambench.job.running import JobRunningError
 from streambench.spark import health
 from streambench.spark.health import HealthServer, StatusFile
 from streambench.spark.result import (
@@ -33,7 +34,6 @@ from streambench.spark.result import (
     DeployResult,
     progress_of,
 )
-from streambench.spark.running import JobRunningError
 from streambench.spark.service import BusyContainer, JobStatus, Service, ServiceStatus
 from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job

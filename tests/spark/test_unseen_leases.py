@@ -10,8 +10,10 @@ import pytest
 from streambench import Config
 from streambench.checkpoint.api import LeaseHolder
 from streambench.errors import StreamSystemError
+from streambench.job import running as job_running
+from streambench.job.running import JobRunningError
 from streambench.spark import running
-from streambench.spark.running import DeploymentLock, JobRunningError
+from streambench.spark.running import DeploymentLock
 
 OTHER = LeaseHolder("other", "deploy", 1, "host", 0)
 
@@ -21,6 +23,7 @@ class Leases:
 
     directory: Path | None = None
     lease_s = 10.0
+    is_lease_refused = False
 
     def __init__(
         self, *, is_seen: bool, is_taken: bool = True, others: list[LeaseHolder] | None = None
@@ -45,14 +48,15 @@ class Leases:
 
 
 def lock_of(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> DeploymentLock:
-    monkeypatch.setattr(running, "checkpoint_manager", lambda config, job: leases)
+    for module in (running, job_running):
+        monkeypatch.setattr(module, "checkpoint_manager", lambda config, job, is_quiet=False: leases)
     return DeploymentLock(Config({}), "job-1", "refuse")
 
 
 def test_leases_that_may_not_be_seen_are_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running, "_SEEN_WITHIN_S", 0.5)
+    job_running._warn_of_unseen.cache_clear()
     lock = lock_of(Leases(is_seen=False), monkeypatch)
     with caplog.at_level(logging.WARNING):
         lock.check()
@@ -75,11 +79,27 @@ def test_a_lease_that_is_not_taken_is_warned_of(
     ]
 
 
+def test_a_lease_that_may_not_be_taken_is_warned_of_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases = Leases(is_seen=True, is_taken=False)
+    leases.is_lease_refused = True
+    with caplog.at_level(logging.WARNING):
+        lock_of(leases, monkeypatch).acquire()
+    [warning] = [each.getMessage() for each in caplog.records]
+    assert warning.startswith(
+        "job-1: other deployments do not see this one: the user of the job may not join"
+    )
+
+
 def test_a_deployment_that_is_refused_holds_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(is_seen=True, others=[OTHER])
     lock = lock_of(leases, monkeypatch)
     lock.check()
-    with pytest.raises(JobRunningError, match="is being deployed by process 1 on host"):
+    with pytest.raises(
+        JobRunningError,
+        match=r"is being deployed by process 1 on host.*; if it was killed, its lease ends 10 s",
+    ):
         lock.acquire()
     assert leases.held == []
     lock.check()

@@ -41,7 +41,7 @@ from streambench.system.kafka.clients import (
     slow_logged,
     unreachable,
 )
-from streambench.system.kafka.job_lease import SESSION_MS, JobLease, holder_of
+from streambench.system.kafka.job_lease import SESSION_MS, JobLease, holder_of, new_lease_name
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, LEASES, Settings
 from streambench.system.kafka.stall_detector import StallDetector
 from streambench.system.kafka.transactions import fence
@@ -202,11 +202,16 @@ class KafkaCheckpointManager(CheckpointManager):
     def _check_holds(self, claim: Claim) -> None:
         self._state.check(claim.generation, claim.container, claim.holder)
 
-    def take_lease(self, work: Work) -> str:
+    def take_lease(self, work: Work, container: int | None = None) -> str:
         if self._lease is None:
             group = topic_of(self._job, LEASES)
-            self._lease = JobLease(self._settings, group, self._stream.stream, work)
+            name = new_lease_name(work, container)
+            self._lease = JobLease(self._settings, group, self._stream.stream, name)
         return self._lease.name
+
+    @property
+    def is_lease_refused(self) -> bool:
+        return self._lease is not None and self._lease.is_refused
 
     def lease_holders(self) -> list[LeaseHolder]:
         members = self._admin.members(topic_of(self._job, LEASES))

@@ -37,7 +37,10 @@ _JOINING_S = 5.0
 _AGAIN_S = 1.0
 _LEFT_WITHIN_S = 0.5
 _REMOVED_WITHIN_S = 1.5
-_NAME = re.compile(r"streambench_(?P<work>deploy|run)_(?P<process>\d+)_(?P<since>\d+)_[0-9a-f]+_(?P<host>.*)")
+_NAME = re.compile(
+    r"streambench_(?P<work>deploy|run)(-(?P<container>\d+))?"
+    r"_(?P<process>\d+)_(?P<since>\d+)_[0-9a-f]+_(?P<host>.*)"
+)
 
 
 class _NoPartitions(RangePartitionAssignor):  # type: ignore[misc]
@@ -51,12 +54,13 @@ class _NoPartitions(RangePartitionAssignor):  # type: ignore[misc]
 
 
 class JobLease:
-    """The membership of this process, from now on until ``release`` or its end."""
+    """The membership of this process, from now on until ``release`` or its end. ``name``: of
+    ``new_lease_name``."""
 
-    def __init__(self, settings: Settings, group: str, topic: str, work: Work) -> None:
-        host = re.sub(r"[^a-zA-Z0-9.-]", "-", socket.gethostname())
-        since_ms = time.time_ns() // 10**6
-        self.name = f"streambench_{work}_{os.getpid()}_{since_ms}_{uuid.uuid4().hex[:8]}_{host}"
+    def __init__(self, settings: Settings, group: str, topic: str, name: str) -> None:
+        self.name = name
+        self.is_refused = False
+        """The user of the job may not be a member."""
         self._settings, self._group, self._topic = settings, group, topic
         self._make = partial(
             new_consumer,
@@ -92,14 +96,22 @@ class JobLease:
             log.debug("the lease of the job ends by its timeout: %s", error)
 
     def _keep(self) -> None:
+        level = logging.WARNING
         while not self._ended.is_set():
             try:
                 self._stay(self._make())
             except kafka_errors.AuthorizationError as error:
                 log.debug("no lease of the job: %s", error)
+                self.is_refused = True
                 return
             except (kafka_errors.KafkaError, StreambenchError) as error:
                 log.debug("the lease of the job is tried again: %s", error)
+                self._ended.wait(_AGAIN_S)
+            except Exception as error:  # a job must not be without its lease for good
+                if not self._ended.is_set():
+                    text = "%s: the lease of the job is lost for a moment, and taken again: %s: %s"
+                    log.log(level, text, self._group, type(error).__name__, error)
+                    level = logging.DEBUG
                 self._ended.wait(_AGAIN_S)
 
     def _stay(self, consumer: Any) -> None:
@@ -113,10 +125,18 @@ class JobLease:
             consumer.close(autocommit=False, timeout_ms=1000 * _REMOVED_WITHIN_S)
 
 
+def new_lease_name(work: Work, container: int | None = None) -> str:
+    """A unique name for a lease of this process, from which ``holder_of`` reads the holder."""
+    host = re.sub(r"[^a-zA-Z0-9.-]", "-", socket.gethostname())
+    what = work if container is None else f"{work}-{container}"
+    return f"streambench_{what}_{os.getpid()}_{time.time_ns() // 10**6}_{uuid.uuid4().hex[:8]}_{host}"
+
+
 def holder_of(client_id: str) -> LeaseHolder | None:
     """The holder of a lease, by the name with which it is a member; None for another kind of member."""
     found = _NAME.fullmatch(client_id)
     if found is None:
         return None
     work: Work = "deploy" if found["work"] == "deploy" else "run"
-    return LeaseHolder(client_id, work, int(found["process"]), found["host"], int(found["since"]))
+    container = None if found["container"] is None else int(found["container"])
+    return LeaseHolder(client_id, work, int(found["process"]), found["host"], int(found["since"]), container)

@@ -1,0 +1,75 @@
+"""The lease of a job in Kafka: it outlives whatever its client raises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from kafka import errors as kafka_errors
+
+from streambench.system.kafka import job_lease
+from streambench.system.kafka.job_lease import JobLease, holder_of, new_lease_name
+
+
+class Consumers:
+    """Consumers that raise one error each, and then one that stays."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.stays = threading.Event()
+
+    def __call__(self, *settings: Any, **options: Any) -> Consumers:
+        return self
+
+    def subscribe(self, topics: list[str]) -> None:
+        pass
+
+    def poll(self, timeout_ms: int) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+        self.stays.set()
+
+    def close(self, **options: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def lease_with(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def lease(consumers: Consumers) -> JobLease:
+        settings: Any = None
+        monkeypatch.setattr(job_lease, "new_consumer", consumers)
+        monkeypatch.setattr(job_lease, "_AGAIN_S", 0.001)
+        return JobLease(settings, "group", "topic", "name")
+
+    return lease
+
+
+def test_a_lease_is_taken_again_whatever_the_client_raises(
+    lease_with: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumers = Consumers(RuntimeError("one"), kafka_errors.KafkaConnectionError(), AttributeError("two"))
+    with caplog.at_level(logging.WARNING):
+        lease = lease_with(consumers)
+        assert consumers.stays.wait(20)
+        lease.release()
+    assert [each.getMessage() for each in caplog.records] == [
+        "group: the lease of the job is lost for a moment, and taken again: RuntimeError: one"
+    ]
+    assert not lease.is_refused
+
+
+def test_a_lease_that_is_not_allowed_is_known_to_be_refused(lease_with: Any) -> None:
+    lease = lease_with(Consumers(kafka_errors.GroupAuthorizationFailedError()))
+    lease._thread.join(20)
+    assert lease.is_refused
+    lease.release()
+
+
+def test_the_name_of_a_lease_says_who_holds_it() -> None:
+    run, deploy = holder_of(new_lease_name("run", 3)), holder_of(new_lease_name("deploy"))
+    assert run is not None and deploy is not None
+    assert (run.work, run.container) == ("run", 3)
+    assert (deploy.work, deploy.container) == ("deploy", None)
+    assert holder_of("another-client") is None
