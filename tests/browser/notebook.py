@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from itertools import count
@@ -15,56 +16,59 @@ from playwright.sync_api import Locator, Page, expect
 #: packages on a busy machine.
 TIMEOUT_SECONDS = 60.0
 
-# The notebook that is in front, or null while JupyterLab is loading.
+# The notebook of a name, or null while it is loading. The widget in front may be another one: JupyterLab
+# opens a launcher where the last notebook was closed, and gives it the focus some time later.
 _PANEL = """
 const app = window.jupyterapp;
-const panel = app && app.shell && app.shell.currentWidget;
-const isNotebook = panel && panel.sessionContext && panel.content && panel.content.widgets;
-const ready = isNotebook && panel.context && panel.context.isReady ? panel : null;
+const widgets = app && app.shell ? [...app.shell.widgets('main')] : [];
+const panel = widgets.find((each) => each.context && each.context.path === NAME);
+const ready = panel && panel.context.isReady && panel.content.widgets ? panel : null;
 """
 
-_IS_IDLE = f"""() => {{
-    {_PANEL}
+_IS_IDLE = """() => {
     const kernel = ready && ready.sessionContext.session && ready.sessionContext.session.kernel;
     return Boolean(kernel) && kernel.connectionStatus === 'connected' && kernel.status === 'idle';
-}}"""
+}"""
+
+_BRING_TO_FRONT = "() => { app.shell.activateById(ready.id); }"
+
+_IS_IN_FRONT = "() => Boolean(ready) && app.shell.currentWidget === ready"
 
 # The promise of the command resolves when the cell has run, so it is not waited for here: a cell may run for
 # long, and a test may want to press a button meanwhile. It leaves its mark when it is done.
-_START = f"""([index, run]) => {{
-    {_PANEL}
+_START = """([index, run]) => {
+    if (app.shell.currentWidget !== ready) return false;
     const content = ready.content;
     content.deselectAll();
     content.activeCellIndex = index;
     content.mode = 'command';
-    window.streambenchRuns = window.streambenchRuns || {{}};
+    window.streambenchRuns = window.streambenchRuns || {};
     window.streambenchRuns[run] = 'running';
-    const done = () => {{ window.streambenchRuns[run] = 'done'; }};
+    const done = () => { window.streambenchRuns[run] = 'done'; };
     app.commands.execute('notebook:run-cell').then(done, done);
-}}"""
+    return true;
+}"""
 
-_IS_READY = f"() => {{ {_PANEL} return Boolean(ready); }}"
-
-_OUTPUTS = f"""(index) => {{
-    {_PANEL}
-    return ready.content.widgets[index].model.toJSON().outputs || [];
-}}"""
+_OUTPUTS = "(index) => ready.content.widgets[index].model.toJSON().outputs || []"
 
 # As its user closes it, but for the question whether to save.
-_CLOSE = f"""async () => {{
-    {_PANEL}
+_CLOSE = """async () => {
     if (!ready) return false;
     await ready.sessionContext.shutdown();
     ready.context.model.dirty = false;
     ready.dispose();
     return !document.querySelector('.jp-NotebookPanel, .jp-Dialog');
-}}"""
+}"""
 
 _OPEN = """async (path) => {
     await window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'});
 }"""
 
-_CELL_TYPES = f"() => {{ {_PANEL} return ready.content.widgets.map((cell) => cell.model.type); }}"
+_SAVE = "async () => { await ready.context.save(); }"
+
+_RESTART = "async () => { await ready.sessionContext.session.kernel.restart(); }"
+
+_CELL_TYPES = "() => ready.content.widgets.map((cell) => cell.model.type)"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -108,6 +112,11 @@ class Notebook:
         )
         (self.lab_errors if only_core else self.page_errors).append(f"{error}\n{error.stack}")
 
+    def _script(self, function: str) -> str:
+        """A function of JavaScript, with this notebook as ``ready``."""
+        panel = _PANEL.replace("NAME", json.dumps(self.name))
+        return f"(argument) => {{ {panel} return ({function})(argument); }}"
+
     def load(self, url: str) -> None:
         """Loads the page and waits until the kernel is ready. Called by the lab."""
         self.page.goto(url)
@@ -131,12 +140,14 @@ class Notebook:
 
     def reload(self) -> None:
         """Reloads the page in the browser. The kernel goes on."""
+        # JupyterLab then also restores what was open when it last saved its layout, however late.
+        self.spoils_page = True
         self.page.reload()
         self.wait_idle()
 
     def wait_idle(self, timeout: float = TIMEOUT_SECONDS) -> None:
         """Waits until the kernel has nothing to do."""
-        self.page.wait_for_function(_IS_IDLE, timeout=timeout * 1000)
+        self.page.wait_for_function(self._script(_IS_IDLE), timeout=timeout * 1000)
 
     def cell(self, index: int) -> Locator:
         """The cell in the page: what it shows, and what can be clicked in it."""
@@ -151,8 +162,9 @@ class Notebook:
     def start_cell(self, index: int) -> int:
         """Starts a cell and returns at once, with a number to ``wait_run`` for."""
         run = next(_runs)
-        self.page.wait_for_function(_IS_READY)
-        self.page.evaluate(_START, [index, run])
+        while not self.page.evaluate(self._script(_START), [index, run]):
+            self.page.evaluate(self._script(_BRING_TO_FRONT))
+            self.page.wait_for_function(self._script(_IS_IN_FRONT))
         return run
 
     def wait_run(self, run: int, timeout: float = TIMEOUT_SECONDS) -> None:
@@ -172,13 +184,13 @@ class Notebook:
 
     def run_all(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
         """Runs the code cells one after the other, up to the first that fails; ``timeout`` is for each."""
-        for index, kind in enumerate(self.page.evaluate(_CELL_TYPES)):
+        for index, kind in enumerate(self.page.evaluate(self._script(_CELL_TYPES))):
             if kind == "code":
                 self.run_cell(index, timeout=timeout)
 
     def outputs(self, index: int) -> list[dict[str, Any]]:
         """The outputs of a cell as the notebook file would hold them."""
-        return self.page.evaluate(_OUTPUTS, index)
+        return self.page.evaluate(self._script(_OUTPUTS), index)
 
     def wait_text(
         self, text: str | re.Pattern[str], *, cell: int | None = None, timeout: float = TIMEOUT_SECONDS
@@ -191,11 +203,11 @@ class Notebook:
 
     def save(self) -> None:
         """Saves the file, which ``lab.notebooks / notebook.name`` then is."""
-        self.page.evaluate(f"async () => {{ {_PANEL} await ready.context.save(); }}")
+        self.page.evaluate(self._script(_SAVE))
 
     def restart_kernel(self) -> None:
         """A new kernel for the same notebook; the outputs stay."""
-        self.page.evaluate(f"async () => {{ {_PANEL} await ready.sessionContext.session.kernel.restart(); }}")
+        self.page.evaluate(self._script(_RESTART))
         self.wait_idle()
 
     def screenshot(self, path: Path | str, *, cell: int | None = None) -> Path:
@@ -216,7 +228,7 @@ class Notebook:
         self.page.remove_listener("pageerror", self._keep_error)
         is_as_before = False
         try:
-            is_closed = self.page.evaluate(_CLOSE)
+            is_closed = self.page.evaluate(self._script(_CLOSE))
             is_as_before = is_closed and not (self.spoils_page or self.page_errors or self.lab_errors)
         except BrowserError:
             # A page that crashed or never loaded has no kernel that it could end: the server ends it when it
