@@ -239,7 +239,7 @@ def test_a_panel_without_its_kernel_says_so_and_shows_its_table_on_reload(
     notebook.save()
     notebook.start_cell(kill)
     expect(panel.locator(".sb-pill")).to_have_text("kernel ended")
-    expect(panel.locator("button[data-do]:enabled")).to_have_count(0)
+    expect(panel.locator(":is(button[data-do], input, select):enabled")).to_have_count(0)
     expect(panel.locator(".sb-age")).to_contain_text("nothing draws it any more")
     notebook.page.get_by_role("button", name="Ok").click()
     picture(notebook, "panel-gone.png", show, tmp_path)
@@ -259,7 +259,8 @@ def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
         "%load_ext streambench",
         f"%%streamconfig named\nsystems.mem.samza.factory=memory\ntask.inputs=mem.{middling},mem.{long}\n"
         f"systems.mem.samza.offset.default=oldest\nsystems.mem.streams.{middling}.samza.bootstrap=true\n",
-        "%%streamtask named\ndef process(envelope, collector, coordinator):\n    pass\n",
+        "%%streamtask named\ndef process(envelope, collector, coordinator):\n"
+        f"    collector.send('mem.{long}', 1, key='k')\n",
         f"many = [1] * 600\n%stream streams create mem.{middling} mem.{long} --partitions 6\n"
         f"%stream send mem.{middling} --from many\n%stream send mem.{long} --from many\n"
         "%stream create named --config named\n%stream step 20\n%stream show",
@@ -294,6 +295,12 @@ def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
         )
         assert panel.locator(".sb-strip").evaluate("(strip) => strip.offsetWidth") >= 200
         picture(notebook, f"panel-{width}.png", show, tmp_path)
+        outputs = panel.locator('[data-page="outputs"]')
+        panel.get_by_role("tab", name="Outputs").click()
+        expect(outputs.get_by_text(re.compile(r"…n+\.\d$")).first).to_be_visible()
+        expect(outputs.get_by_text(re.compile(r"…m+\.\d@\d$")).first).to_be_visible()
+        cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length"
+        assert outputs.locator("td").evaluate_all(cut) == 0, width
     notebook.page.set_viewport_size({"width": 1280, "height": 960})
     assert notebook.page_errors == []
 
@@ -315,9 +322,11 @@ def test_a_stuck_task_is_shown_with_its_line_and_aborted(lab: JupyterLab, tmp_pa
         re.compile(r"\d+ s at log\.inp\.0@1 key k2, cell \[2\] line (5|6): (time\.sleep|while)")
     )
     picture(notebook, "panel-stuck.png", show, tmp_path)
+    high = panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight")
     panel.get_by_role("button", name="abort").click()
     expect(panel.locator(".sb-notice")).to_contain_text(
         "aborted: nothing since the last checkpoint is committed"
     )
     expect(panel.locator(".sb-pill")).to_have_text("failed")
+    assert panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight") == high
     assert notebook.page_errors == []

@@ -163,4 +163,10 @@ def test_a_folded_stream_has_a_pixel_for_each_of_its_partitions(lab: JupyterLab,
         assert abs(inputs.evaluate("(box) => box.scrollHeight") - height) <= 1
         picture(notebook, f"panel-opened-{row}.png", 2, tmp_path)
     assert len(inputs.locator("tr").all()) < 150
+    notebook.page.set_viewport_size({"width": 700, "height": 960})
+    notebook.page.wait_for_function("() => document.querySelector('.sb-panel').offsetWidth < 400")
+    narrowest = "(bars) => Math.min(...bars.map((bar) => bar.offsetWidth))"
+    assert inputs.locator(".sb-lane").evaluate_all(narrowest) >= 80
+    picture(notebook, "panel-opened-700.png", 2, tmp_path)
+    notebook.page.set_viewport_size({"width": 1280, "height": 960})
     assert notebook.page_errors == []

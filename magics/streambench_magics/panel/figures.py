@@ -27,6 +27,14 @@ def stream_name(frame: PanelState, stream: SystemStream) -> str:
     return stream.stream if frame.one_system else str(stream)
 
 
+def with_short_names(frame: PanelState, text: str) -> str:
+    """A text about inputs, with their long names cut."""
+    for stream in frame.streams:
+        if len(stream.stream) > LONG:
+            text = text.replace(str(stream), middle_cut(stream_name(frame, stream), LONG))
+    return text
+
+
 def place_of(choice: Choice) -> str:
     """The message of a choice, in full."""
     return f"{choice.ssp}@{choice.offset}"

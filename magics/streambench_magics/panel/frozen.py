@@ -18,14 +18,14 @@ from streambench.debug.view.message_text import message_text
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.view import snapshot_table
-from streambench_magics.panel.figures import figure, label, offset, place_of
+from streambench_magics.panel.figures import figure, label, offset, place_of, with_short_names
 from streambench_magics.panel.strip import COLOURS, colour_number
 from streambench_magics.tables import as_text
 
 # Of a sign beside the text: no colour can be read as text both on white and on the black of dark themes.
 _STATE_COLOURS = {"running": "#2e7d32", "paused": "#b26a00", "failed": "#c62828"}
 _CELL = "padding:1px 8px 1px 0;white-space:nowrap"
-_NAME = 46
+_NAME = 34
 _BAR = 20
 _CHOICES = 60
 _COLUMNS = (
@@ -53,12 +53,13 @@ def table_html(frame: PanelState, note: str = "") -> str:
     colour = _STATE_COLOURS.get(frame.state)
     sign = f'<span style="color:{colour}">&#9679;</span> ' if colour else ""
     body = "".join(_row(frame, number) for number in range(len(rows(frame.snapshot))))
+    others = [escape(with_short_names(frame, line)) for line in frame.others()]
     return (
         f'<div><div><b>{escape(frame.name)}</b> · {sign}<b>{frame.state}</b>'
         f"{f' · {escape(frame.why)}' if frame.why else ''}</div>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         + _choices(frame)
-        + "".join(f"<div><small>{escape(line)}</small></div>" for line in frame.others())
+        + "".join(f"<div><small>{line}</small></div>" for line in others)
         + (f"<pre>{escape(frame.message.text)}</pre>" if frame.message is not None else "")
         + (f"<div><small>{escape(note)}</small></div>" if note else "")
         + "</div>"
@@ -84,7 +85,7 @@ def text(frame: PanelState) -> str:
 def _row(frame: PanelState, number: int) -> str:
     row = rows(frame.snapshot)[number]
     colour = COLOURS[colour_number(frame, row.stream, row.partition)]
-    status = escape(frame.status(row))
+    status = escape(with_short_names(frame, frame.status(row)))
     name = label(frame, row)
     values = (
         f'<span style="color:{colour}">&#9632;</span> {escape(middle_cut(name, _NAME))}',
@@ -130,7 +131,8 @@ def _choices(frame: PanelState) -> str:
     said, last = "", frame.choice
     if last is not None:
         key = "" if last.key is None else f" key {message_text(last.key, 60)}"
-        said = f"message {last.number:,}: {place_of(last)}{key}{f': {last.rule}' if last.rule else ''}"
+        rule = f": {with_short_names(frame, last.rule)}" if last.rule else ""
+        said = f"message {last.number:,}: {place_of(last)}{key}{rule}"
     return (
         f'<div>the last choices: <code>{line}</code> <small>{escape(meant)}'
         f"{', | a commit' if frame.commits else ''}</small></div><div>{escape(said)}</div>"

@@ -255,7 +255,7 @@ function render({ model, el }) {
     const panel = root.querySelector(".sb-panel");
     if (!panel) return;
     panel.dataset.state = "gone";
-    for (const control of panel.querySelectorAll("button[data-do]")) control.disabled = true;
+    for (const control of panel.querySelectorAll("button[data-do], input, select")) control.disabled = true;
     panel.querySelector(".sb-pill").textContent = "kernel ended";
     panel.querySelector(".sb-why-still").textContent = "as it was before its kernel ended";
   }

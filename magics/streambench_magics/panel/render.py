@@ -8,13 +8,12 @@ from html import escape
 from typing import NamedTuple
 
 from streambench.counts import counted
-from streambench.debug.names import head_and_tail, middle_cut
+from streambench.debug.names import head_and_tail
 from streambench.debug.view.bars import filled
 from streambench.debug.view.message_text import message_text
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row
 from streambench_magics.panel.figures import (
-    LONG,
     bytes_text,
     figure,
     label,
@@ -22,7 +21,7 @@ from streambench_magics.panel.figures import (
     place_of,
     short,
     short_place,
-    stream_name,
+    with_short_names,
 )
 from streambench_magics.panel.stop_tabs import EXAMPLE, ask_box
 from streambench_magics.panel.strip import colour_number, partitions_in, sparkline, strip
@@ -254,7 +253,7 @@ def _blank_rows(first: int, number: int) -> str:
         return ""
     return (
         f'<tr class="sb-skip" data-row="{first}" data-rows="{number}" style="height:{number * _ROW_PX}px">'
-        '<td colspan="6"></td></tr>'
+        "<td></td></tr>"
     )
 
 
@@ -263,7 +262,7 @@ def _input(frame: PanelState, row: Row, number: int) -> str:
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
     kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
     tag = "sb-tag sb-gate" if held else "sb-tag sb-chosen" if status == "chosen" else "sb-tag"
-    status = _shortened(frame, status)
+    status = with_short_names(frame, status)
     # Where it is narrow, "in 9" has to do.
     text = escape(status)
     if text.startswith("next in "):
@@ -327,29 +326,23 @@ def _bar(frame: PanelState, row: Row, colour: int) -> str:
     return f'<div class="sb-lane" role="img" aria-label="{position:.0f} % is read">{bar}</div>'
 
 
-def _shortened(frame: PanelState, text: str) -> str:
-    """A text about inputs, with their long names cut."""
-    for stream in frame.streams:
-        if len(stream.stream) > LONG:
-            text = text.replace(str(stream), middle_cut(stream_name(frame, stream), LONG))
-    return text
-
-
 def _why_this_one(frame: PanelState) -> str:
     others = "".join(
-        f"<div{' class=sb-late' if line.startswith(_BLOCKED) else ''}>{escape(_shortened(frame, line))}</div>"
-        for line in frame.others()
+        f"<div{' class=sb-late' if line.startswith(_BLOCKED) else ''}>{escape(line)}</div>"
+        for line in (with_short_names(frame, each) for each in frame.others())
     )
     choice = frame.choice
     if choice is None:
         says = "Nothing was chosen yet: step chooses one message, and says here which rule decided."
+        if frame.state == "busy":
+            says = "The rule that chose it stands here when the message has ended."
         return f'<div class="sb-why sb-dim">{says}{others}</div>'
     key = ""
     if choice.key is not None:
         said = escape(message_text(choice.key, 60))
         key = f' <span class="sb-dim">key</span> <span class="sb-num">{said}</span>'
     rule = (
-        escape(_shortened(frame, choice.rule))
+        escape(with_short_names(frame, choice.rule))
         or '<span class="sb-dim">at full speed no reasons are recorded: step to see them</span>'
     )
     message = ""

@@ -13,13 +13,16 @@ from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
 from streambench.debug.view.standing import Standing
-from streambench_magics.panel.figures import NAME, figure, short
+from streambench_magics.panel.figures import LONG, figure, short
 from streambench_magics.panel.state_tab import state_page
 from streambench_magics.panel.stop_tabs import breakpoints_page, small_button, watches_page
 from streambench_magics.panel.strip import sparkline
 from streambench_magics.panel.values import value_html
 
 _MOST_TASKS = 40
+_PARTITION = 5
+"""Characters of a partition's number, with its point."""
+
 _MOST_KINDS = 3
 _MOST_COUNTS = 40
 _CLOSED = {
@@ -88,13 +91,13 @@ def _standing(frame: PanelState) -> list[Tab]:
 def _outputs(standing: Standing) -> Tab:
     rows = "".join(
         f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
-        f'<td class="r sb-num">{each.position:,}</td><td title="{escape(each.stream)}">'
-        f"{escape(middle_cut(each.stream, NAME))}"
+        f'<td class="r sb-num">{each.position:,}</td><td class="sb-num" title="{escape(each.stream)}">'
+        f"{escape(middle_cut(each.stream, LONG - _PARTITION))}"
         f"{'' if each.partition is None else f'.{each.partition}'}</td>"
         f'<td class="sb-num">{"" if each.key is None else value_html(each.key)}</td>'
         f'<td class="sb-num sb-value">{value_html(each.message)}</td>'
         f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td>"
-        f"<td>{_cause(standing, each.position)}</td></tr>"
+        f'<td class="sb-num">{_cause(standing, each.position)}</td></tr>'
         for each in reversed(standing.outputs)
     )
     if not rows:
@@ -112,8 +115,8 @@ def _cause(standing: Standing, position: int) -> str:
     if cause is None:
         return ""
     return (
-        f'<a role="button" tabindex="0" class="sb-num" data-do="goto {position}" '
-        f'title="%stream goto {position}">{escape(middle_cut(cause, NAME))}</a>'
+        f'<a role="button" tabindex="0" data-do="goto {position}" '
+        f'title="{escape(cause)}\n%stream goto {position}">{escape(middle_cut(cause, LONG))}</a>'
     )
 
 
@@ -127,7 +130,7 @@ def _checkpoints(frame: PanelState) -> Tab:
         return Tab("Checkpoints", "", '<span class="sb-dim">none yet</span>')
     lines = [(task, to_do_again(parts)) for task, parts in by_task.items()]
     if len(lines) > _MOST_TASKS:
-        lines = [(f"{len(lines)} tasks", to_do_again(snapshot.partitions))]
+        lines = [(counted(len(lines), "task"), to_do_again(snapshot.partitions))]
     body = "".join(
         f'<tr><td>{escape(task)}</td><td class="r sb-num">{figure(again)}</td></tr>' for task, again in lines
     )

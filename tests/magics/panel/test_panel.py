@@ -17,7 +17,7 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.debug.control.session import Session
 from streambench.debug.view.panel_state import PanelStateReader, static_view
 from streambench.errors import StreambenchError
-from streambench_magics.panel.frozen import table_html
+from streambench_magics.panel.frozen import hidden_table_html, table_html
 from streambench_magics.panel.panel import WIDGET_VIEW, Panel
 from streambench_magics.panel.render import panel_html
 from tests.magics.conftest import Shell
@@ -364,6 +364,21 @@ def test_bars_of_the_static_table_say_what_is_committed_without_colour(page: Pag
     assert re.sub("<[^>]+>", "", html.split("<code>")[1].split("</code>")[0]) == "AB|A"
 
 
+def test_the_static_table_has_only_what_github_and_vs_code_let_through(page: Page) -> None:
+    page.ip.run("%stream step 2")
+    page.ip.run("%stream commit")
+    html = table_html(static_view(page.panel.job), "a note")
+    # Elements that GitHub's sanitizer keeps, and its only attribute here; without styles the words stay.
+    kept = {"b", "code", "div", "pre", "small", "span", "table", "tbody", "td", "th", "thead", "tr"}
+    assert set(re.findall(r"<(\w+)", html)) <= kept
+    assert set(re.findall(r' ([\w-]+)="', html)) <= {"align", "style"}
+    assert "url(" not in html and "position:" not in html
+    # VS Code has no sanitizer for outputs. Its page would apply rules for the whole of it.
+    live = hidden_table_html(static_view(page.panel.job), "an-id", "a note")
+    [rules] = re.findall("<style>(.*?)</style>", live)
+    assert all(".jp-OutputArea-child" in each for each in rules.split("{")[0].split(",") if each)
+
+
 def test_words_of_the_static_table_have_the_colour_of_the_page(page: Page) -> None:
     page.ip.run("%stream step 3")
     page.ip.run("%stream commit")
@@ -458,6 +473,8 @@ def test_a_stream_with_a_long_name_keeps_its_partition_in_every_table(ip: Shell)
     ]
     assert next(line for line in lines if line.startswith("last chosen")).count("@") == 1
     assert re.search(r"…\S*\.11</td>", bundle["text/html"])
+    shown = re.sub("<[^>]+>", "\n", bundle["text/html"]).splitlines()
+    assert not [line for line in shown if "x" * 40 in line and not line.startswith("message 8: ")]
     checkpoints = ip.run("%stream checkpoints").splitlines()
     assert max(map(len, checkpoints)) <= 120
     assert sum("…" in line and re.search(r"\.(10|11) ", line) is not None for line in checkpoints) == 2

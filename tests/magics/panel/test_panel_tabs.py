@@ -257,7 +257,7 @@ def test_the_commits_of_a_frame_that_a_step_came_into_count_it(
 
 def test_outputs_name_the_message_that_they_were_made_from(counted: Shell) -> None:
     outputs = page(panel_html(frame_of(counted)), "outputs")
-    assert 'data-do="goto 3" title="%stream goto 3">mem.clicks.0@2</a>' in outputs
+    assert 'data-do="goto 3" title="mem.clicks.0@2\n%stream goto 3">mem.clicks.0@2</a>' in outputs
 
 
 def test_breakpoints_are_added_switched_and_removed_in_their_tab(counted: Shell) -> None:
