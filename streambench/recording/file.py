@@ -107,12 +107,7 @@ class RecordingWriter:
         import pyarrow as pa
 
         count = len(columns["kind"])
-        arrays = [
-            pa.nulls(count, field.type)
-            if (values := columns.get(field.name)) is None
-            else pa.array(_items(values) if field.name == "headers" else values, field.type)
-            for field in self._schema
-        ]
+        arrays = [_array(field, columns.get(field.name) or [None] * count) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def cut(self, rows: list[Row]) -> None:
@@ -259,8 +254,21 @@ def _blocks(columns: Mapping[str, list[Any]]) -> Iterator[Mapping[str, list[Any]
     yield columns if start == 0 else {name: values[start:] for name, values in columns.items()}
 
 
-def _items(values: list[Any]) -> list[Any]:
-    return [None if each is None else list(each.items()) for each in values]
+def _array(field: pa.Field, values: list[Any]) -> pa.Array:
+    """A column, made without pandas: a failed task would wait seconds for its import."""
+    import pyarrow as pa
+
+    from streambench.system.log.arrays import binary_column, int64_column
+
+    if values.count(None) == len(values):
+        return pa.nulls(len(values), field.type)
+    if field.name == "headers":
+        return pa.array([None if each is None else list(each.items()) for each in values], field.type)
+    if field.type == pa.int64():
+        return int64_column(values)
+    if field.type == pa.binary():
+        return binary_column(values)
+    return binary_column([None if each is None else each.encode() for each in values]).cast(field.type)
 
 
 def _checked(path: Path, found: pa.Schema) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,3 +61,14 @@ def test_blocks_count_keys_and_headers_and_end_with_the_last_rows(tmp_path: Path
             ["message"], ["message"], ["message", "window"],
         ]  # fmt: skip
     assert list(read_rows(tmp_path / "r")) == rows
+
+
+def test_a_recording_is_written_without_pandas(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from streambench.recording.file import RecordingWriter, Row\n"
+        f"with RecordingWriter(Path({str(tmp_path / 'r')!r}), {{}}) as writer:\n"
+        "    writer.write([Row('message', n, 't', key=b'k', timestamp=n or None) for n in range(300)])\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [row.timestamp for row in read_rows(tmp_path / "r")] == [None, *range(1, 300)]
