@@ -18,11 +18,12 @@ class FailureHold:
     """Keeps one container open after such a failure, if ``is_wanted``. Its state is ``failed`` all the same,
     until ``resume``.
 
-    ``is_held``: it is open. Its next start, in this process, closes it; so do ``stop`` and ``abandon``."""
+    ``is_held``: it is open. Its next start, in this process, closes it; so do ``stop`` and ``abandon``.
+    ``is_replay``: it replays a job, with systems and stores of its own, and is no start of that job."""
 
     def __init__(self, status: ContainerStatus, context: LoopContext, close: Callable[[], None]) -> None:
         """``close``: closes the container as a failure does."""
-        self.is_wanted = self.is_held = False
+        self.is_wanted = self.is_held = self.is_replay = False
         self._status = status
         self._context = context
         self._close = close
@@ -78,7 +79,10 @@ class FailureHold:
 
     def end_former(self) -> None:
         """Close the containers of the same job that are held: this one is about to start."""
+        if self.is_replay:
+            return
         mine = self._status.name, self._status.number
         for each in list(_held):
-            if each is not self and (each._status.name, each._status.number) == mine:
+            is_same = (each._status.name, each._status.number) == mine and not each.is_replay
+            if each is not self and is_same:
                 each.end()

@@ -116,6 +116,7 @@ class Records(HotSwap):
     def replays(self, recording: Recording) -> None:
         """Note that the session replays a recording: none of its outputs leaves it."""
         self.recording, self._holds_all = recording, True
+        self.container.failure_hold.is_replay = True
 
     def record_as(self, former: Records) -> None:
         """Record what was asked for of a former session of the same job, and did not begin there."""
