@@ -35,7 +35,7 @@ from streambench_magics.commands.job_commands import name_and_number
 from streambench_magics.commands.record_commands import RecordCommands, recorded_line
 from streambench_magics.commands.status_messages import print_ignored, print_stop, say, say_if_busy
 from streambench_magics.commands.stream_commands import StreamCommands
-from streambench_magics.commands.time_commands import TimeCommands
+from streambench_magics.commands.time_commands import TimeCommands, print_position
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.jobs.cell import task_from_cell
 from streambench_magics.jobs.jobs import Job, require_no_branch
@@ -224,6 +224,9 @@ class StreamMagics(
                 return
         if not still_now:
             print(f"{job.name} still runs after {args.timeout:g} s")
+            return
+        if job.session is not None and not job.session.live:
+            print_position(job, job.session)
             return
         snapshot = job.snapshot()
         said = f"{snapshot.error_counts}, " if snapshot.error_counts else ""

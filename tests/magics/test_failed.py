@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from tests.magics.conftest import Shell
 
+MENDED = """%%streamtask Count
+class Count:
+    def process(self, envelope, collector, coordinator):
+        pass
+"""
+
 
 def test_after_a_failure_the_mended_task_goes_on_at_the_message(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
@@ -82,3 +88,31 @@ def test_going_on_after_a_failure_says_which_messages_run_again(ip: Shell) -> No
         "the 4 messages before it run again on a copy, to rebuild the state: prints come twice, "
         "outputs do not"
     ) in shown
+
+
+def test_a_replay_of_its_capture_leaves_a_failed_job_as_it_is(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.run("%stream record Count kept")
+    ip.fails("%stream step 10")
+    ip.run("%stream replay kept")
+    ip.fails("%stream step replay")
+    ip.run("%stream shrink kept")
+    ip.run(MENDED)
+    for job in ("Count", "replay"):
+        assert ip.run(f"%stream step {job}").startswith(f"{job} had failed; it goes on at mem.clicks.0@2\n")
+
+
+def test_a_run_in_the_past_of_a_failed_job_changes_nothing(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    ip.run(MENDED)
+    at = ip.run("%stream back 2")
+    shown = ip.fails("%stream run")
+    assert shown.strip() == (
+        "ContainerStateError: Count stands in the past, at 2 of 4: %stream live first, then %stream run"
+    )
+    assert ip.run("%stream goto 2") == at
+    ip.run("%stream live")
+    assert "Count had failed; it goes on at mem.clicks.0@2" in ip.run("%stream step")

@@ -95,6 +95,9 @@ class DebugCommands(JobCommands):
             print(f"{job.name} has shut itself down")
         elif session.stopped_at is not None:
             return
+        elif session.recording is not None and done < number:
+            first = f"{counted(done, 'message')}, then " if done else ""
+            print(f"{job.name}: {first}its recording ends here")
         elif not done:
             print(f"{job.name}: nothing to read, it has caught up with its inputs")
             snapshot = job.snapshot()
@@ -117,6 +120,8 @@ class DebugCommands(JobCommands):
             if until == "caught-up"
             else f"until {until}"
             if until
+            else "to the end of its recording"
+            if _session(job).recording is not None
             else "until paused"
         )
         started = f"{job.name} runs {how}"

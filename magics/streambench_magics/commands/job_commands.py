@@ -108,6 +108,12 @@ class JobCommands:
         return session
 
 
+def say_if_dropped(session: Session, *, had_branch: bool) -> None:
+    """Say that a way through time has dropped the branch that it began in."""
+    if had_branch and not session.branched:
+        print("the branch is dropped; %stream swap begins one again")
+
+
 def _place_after_interrupt(job: Job, session: Session, *, was_live: bool, had_branch: bool) -> str:
     """The place of a job whose way through time was interrupted."""
     position = f"at {session.position:,}"

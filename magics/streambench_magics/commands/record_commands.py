@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streambench.container.container import Until
+from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.counts import counted
 from streambench.debug.control.recorder import Recorded
 from streambench.debug.control.session import Session
 from streambench.debug.replay.replay import code_note, codes_of
 from streambench.debug.replay.replay import open as open_recording
 from streambench.debug.replay.replay_summary import summary_lines
+from streambench.debug.stopping.conditions import Conditional
 from streambench.errors import ConfigError
 from streambench.recording import Recording
 from streambench_magics.commands.commands import PARSERS
@@ -51,6 +54,13 @@ class ReplayJob(Job):
 
     def check(self) -> None:
         """Nothing to check: it is open."""
+
+    def nothing_to_read(self, snapshot: ContainerSnapshot) -> str:
+        """Nothing: no message that is sent would come to it."""
+        return ""
+
+    def run(self, until: Until | Conditional = None) -> None:
+        super().run("caught-up" if until is None else until)
 
     def set_inputs(self, inputs: list[str]) -> bool:
         raise MagicError(f"{self.name} is a replay: it reads what was recorded")

@@ -18,7 +18,7 @@ from streambench.debug.view.message_text import message_text
 from streambench.debug.view.step_lines import position_lines
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.diff_table import diff_table
-from streambench_magics.commands.job_commands import JobCommands, name_and_number
+from streambench_magics.commands.job_commands import JobCommands, name_and_number, say_if_dropped
 from streambench_magics.commands.status_messages import print_stop
 from streambench_magics.commands.travel_progress import show_travel_progress
 from streambench_magics.errors import MagicError
@@ -53,7 +53,7 @@ class TimeCommands(JobCommands):
         """Go the messages that are asked for, or up to a condition; the job, and where it was before."""
         job, number = self._job_and_number(args.what, way)
         session = self._still_session(job)
-        before = session.position
+        before, had_branch = session.position, session.branched
         go, go_until = (
             (session.back, session.back_until) if way == "back" else (session.forward, session.forward_until)
         )
@@ -62,6 +62,7 @@ class TimeCommands(JobCommands):
                 go_until(args.until)
             else:
                 go(number)
+        say_if_dropped(session, had_branch=had_branch)
         return job, session, before
 
     def _goto(self, args: Namespace) -> None:
@@ -74,10 +75,12 @@ class TimeCommands(JobCommands):
                 f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
                 f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
             )
+        had_branch = session.branched
         with self._travelling(job, session):
             reached = session.goto(int(figures) if figures.isdecimal() else where)
         if figures.isdecimal() and reached != (wanted := int(figures)):
             print(f"{job.name}: {wanted:,} is inside of a batch, which ends at {reached:,}")
+        say_if_dropped(session, had_branch=had_branch)
         print_position(job, session)
 
     def _live(self, args: Namespace) -> None:
@@ -86,8 +89,10 @@ class TimeCommands(JobCommands):
         if session.live:
             print_position(job, session)
             return
+        had_branch = session.branched
         with self._running(job):
             session.go_live()
+        say_if_dropped(session, had_branch=had_branch)
         print_position(job, session)
 
     def _adopt(self, args: Namespace) -> None:

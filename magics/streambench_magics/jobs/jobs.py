@@ -184,10 +184,10 @@ class Job:
         Container.from_config(self.config, self.task)
 
     def start(self) -> bool:
-        """Have a started container; whether this began again after a stop or a failure. Raises what
-        ``Container.start`` raises."""
+        """Have a started container; whether this began again after a stop or a failure. In the past nothing
+        happens. Raises what ``Container.start`` raises."""
         with self._lock:
-            if self.alive:
+            if self.alive or (self.session is not None and not self.session.live):
                 return False
             if self.session is not None and self.session.can_resume:
                 if (code := self._changed_code(self.session)) is not None:

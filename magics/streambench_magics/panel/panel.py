@@ -269,8 +269,9 @@ class Panel:
         self._say(f"rewound to commit {commit}: the next step processes the message after it")
 
     def _step(self, number: int) -> None:
-        was = self.job.state
-        if self.job.start() and was in ("stopped", "failed"):
+        was, session = self.job.state, self.job.session
+        resumes = session is not None and session.can_resume
+        if self.job.start() and was in ("stopped", "failed") and not resumes:
             self._say(f"it had {was}, and went on from its last checkpoint")
         done = 0
         while done < number and not self._pause_asked.is_set() and self.job.step():

@@ -203,7 +203,7 @@ class Session(Stops):
 
     def run(self, until: Until | Conditional = None) -> None:
         """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause``,
-        ``stop`` or a breakpoint. Returns at once; ``wait`` for it.
+        ``stop`` or a breakpoint; a replay ends with its recording. Returns at once; ``wait`` for it.
 
         ``until`` may be a condition, too: an expression, or a function of a Moment. It stands before the
         first message for which it is true; one of ``output``, ``before``, ``after`` or ``error`` after it.
@@ -213,8 +213,12 @@ class Session(Stops):
         condition = self._condition_of(until)
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
-        run = self.container.run
-        self._begin(partial(self._conditional(condition), lambda: run(plain)))
+        advance = partial(self.container.run, plain)
+        if self.recording is not None and plain is None:
+            advance = partial(self.container.run, "caught-up")
+        elif self.recording is not None and isinstance(plain, int):
+            advance = partial(self.container.step, plain, batches=True)
+        self._begin(partial(self._conditional(condition), advance))
 
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it

@@ -392,3 +392,16 @@ def test_a_recording_that_opens_slowly_says_how_far_it_is(
     counting.run(MENDED + "        if len(self.seen) > 20:\n            is_shown.wait(30)\n")
     counting.run("%stream replay count.recording")
     assert "running count.recording up to its end: 10 of 30 messages" in shown
+
+
+@pytest.mark.parametrize("run", ["run", "run --messages 9", "run --until message=='none'"])
+def test_a_run_of_a_replay_ends_with_its_recording(counting: Shell, run: str) -> None:
+    recorded(counting, "one", "two", "bad")
+    counting.fails("%stream step job 9")
+    counting.run("%stream stop job")
+    counting.run(MENDED)
+    counting.run("%stream replay count.recording")
+    shown = counting.run(f"%stream {run}")
+    assert "to send to it" not in shown
+    assert counting.run("%stream wait") == "replay is paused: 3 messages processed, caught up with all inputs"
+    assert counting.run("%stream step 5") == "replay: its recording ends here"

@@ -197,7 +197,7 @@ def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
         '        -> mem.seen  {"seen": 3}  held until the commit',
     ]
     assert "outputs of the messages after 2 are out already" in tally.fails("%stream adopt")
-    assert tally.run("%stream live").startswith("Tally is live, at 5")
+    assert "\nTally is live, at 5" in tally.run("%stream live")
 
 
 def test_a_swap_of_a_task_without_a_live_job_says_so(tally: Shell) -> None:
@@ -220,3 +220,18 @@ def test_what_cannot_be_adopted_names_the_magics_that_lead_there(tally: Shell) -
     assert "%stream back or %stream goto first, then %stream swap begins one" in tally.fails("%stream adopt")
     tally.run("%stream back 1")
     assert "in the past, %stream swap begins one, then %stream step" in tally.fails("%stream adopt")
+
+
+def test_a_branch_that_is_left_behind_is_said_to_be_dropped(tally: Shell) -> None:
+    dropped = "the branch is dropped; %stream swap begins one again\n"
+    tally.run("%stream goto 3")
+    tally.run("%stream swap")
+    assert not tally.run("%stream step").startswith(dropped)
+    assert tally.run("%stream back 3").startswith(dropped)
+    tally.run("%stream swap")
+    assert tally.run("%stream live").startswith(dropped)
+    assert not tally.run("%stream live").startswith(dropped)
+
+
+def test_to_wait_for_a_job_in_the_past_says_where_it_stands(tally: Shell) -> None:
+    assert tally.run("%stream goto 3") == tally.run("%stream wait")
