@@ -33,6 +33,7 @@ from tests.reaper import (  # noqa: F401 (hooks)
     pytest_testnodeready,
     pytest_unconfigure,
 )
+from tests.spark import archive
 from tests.surroundings import CI, SOAK, keep_temporary_files_in_memory, missing
 
 if TYPE_CHECKING:
@@ -222,6 +223,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Where all tests are run, the first ones need no Spark, and most JVMs of the others share an archive."""
+    if not (config.getoption("quick") or config.getoption("keyword")):
+        archive.begin()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:

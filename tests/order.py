@@ -37,10 +37,11 @@ TOGETHER = (
         *KAFKA_ON_ONE_SESSION,
         "tests/spark/test_history.py",
         "tests/spark/test_kafka_campaign.py",
+        "tests/faults/kafka/test_faults.py",
         "tests/checkpoint/test_managers.py",
-        "tests/integration/test_every_system.py",
+        "tests/integration/test_every_system.py",  # needs RabbitMQ as well
+        "tests/system/amqp/",
     ),
-    ("tests/system/amqp/",),
     ON_ONE_SESSION,
     ("tests/test_house.py", "tests/test_architecture.py", "tests/test_setup.py", "tests/test_errors.py"),
 )
@@ -55,19 +56,20 @@ APART = (
     "tests/system/webhook/test_kills.py",
 )
 
-#: What takes longest comes first, and first of all what takes longest under SOAK=1. The others come after
-#: them, in no order.
+#: What takes longest comes first, and first of all what takes longest under SOAK=1. The first three workers
+#: begin with what needs no Spark: the archive of its classes is being made. The others come after them, in no
+#: order.
 FIRST = (
     "tests/faults/test_kills.py",
     "tests/faults/kafka/test_campaign.py",
+    "tests/system/kafka/",
+    "tests/browser/",
     "tests/faults/test_every_step.py",
     "tests/serde/test_broken.py",
     "tests/integration/test_equivalence.py",
     "tests/integration/test_real_streams.py",
     "tests/spark/",
     "tests/integration/test_documents.py",
-    "tests/system/kafka/",
-    "tests/browser/",
     "notebooks/08-spark.ipynb",
     "notebooks/07-replay.ipynb",
     "tests/system/webhook/test_kills.py",

@@ -20,8 +20,8 @@ from streambench.model import PartitionMetadata
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.spark import class_archive, session
-from streambench.spark.jvm import required_java
 from streambench.system.systems import Systems
+from tests.spark.archive import archive_key
 from tests.surroundings import SOAK
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -50,10 +50,7 @@ def leaving_no_process(begin: Callable[[], AbstractContextManager[_T]]) -> Itera
 def jvm_options() -> str:
     """Options for a JVM that lives for seconds: those of a session's, and its archive of Spark's classes,
     where there is one."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    key = class_archive._key(required_java(), Path(_find_spark_home()), session._JAVA_OPTIONS)
-    archives = sorted(class_archive.cache().glob(f"{key}-*.jsa"))
+    archives = sorted(class_archive.cache().glob(f"{archive_key()}-*.jsa"))
     mapped = [f"-XX:SharedArchiveFile={archives[0]}", "-Xlog:disable"] if archives else []
     return " ".join([session._JAVA_OPTIONS, *mapped])
 
