@@ -30,6 +30,8 @@ from tests.spark.conftest import committed, environment_of_programs
 
 CONTAINERS = 4
 PATIENCE_S = 180.0
+# How often the output and the processes are looked at, which costs CPU while JVMs start for seconds.
+LOOK_S = 0.25
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -256,7 +258,7 @@ class Campaign:
                 end = time.monotonic() + PATIENCE_S
             elif time.monotonic() > end:
                 self._fail("wrote nothing")
-            if self._ended_within(self._deployment(), 0.05) == 0:
+            if self._ended_within(self._deployment(), LOOK_S) == 0:
                 pytest.fail(f"it came to its end after {self.kills} alone: {self.said('killed')}")
         if self.chance.random() < 0.5:
             self._ended_within(self._deployment(), self.chance.uniform(0, self._figures.moment_s))
@@ -291,7 +293,7 @@ class Campaign:
         while not (executors := self._executors()):
             if time.monotonic() > end:
                 self._fail("got no executor")
-            self._ended_within(self._deployment(), 0.05)
+            self._ended_within(self._deployment(), LOOK_S)
         return self._kill(self.chance.choice(executors).pid)
 
     def _kill_driver(self) -> str:
@@ -308,7 +310,7 @@ class Campaign:
                 break
             if time.monotonic() > end:
                 self._fail("started no JVM")
-            self._ended_within(driver, 0.05)
+            self._ended_within(driver, LOOK_S)
         said = self._kill(jvms[0].pid)
         assert self._ended_within(driver, PATIENCE_S) == 1, self.said("killed")
         self._driver, self.last_words = None, self.said("killed")

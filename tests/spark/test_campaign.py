@@ -1,10 +1,12 @@
-"""A job on a standalone cluster, whose executors and drivers are killed at random moments."""
+"""A job whose driver is killed at a random moment; under SOAK=1 on a standalone cluster, whose executors are
+killed as well."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from tests.spark.campaign import SMALL, Campaign, Figures
 from tests.spark.conftest import jvm_options
 from tests.surroundings import SOAK
 
-FIGURES = Figures(5_000_000, 12, 20_000, 10, 2, moment_s=20) if SOAK else SMALL
+# A cluster is five JVMs more. In make test, test_kafka_campaign.py and test_executors.py kill executors.
+WITHOUT_EXECUTORS = SMALL._replace(messages=2_400, executor_kills=0)
+FIGURES = Figures(5_000_000, 12, 20_000, 10, 2, moment_s=20) if SOAK else WITHOUT_EXECUTORS
 
 ON_A_LOG = """\
 stores.counts.factory=memory
@@ -25,7 +29,17 @@ systems.s.path=streams
 """
 
 
-KILLED = ["executors and drivers", *(["a worker", "the master"] if SOAK else [])]
+KILLED = ["executors and drivers", "a worker", "the master"] if SOAK else ["drivers"]
+
+
+@contextmanager
+def spark_in(directory: Path) -> Iterator[tuple[str, Callable[[str], object]]]:
+    """The master of a Spark, and what kills one of its processes by name."""
+    if not SOAK:
+        yield "local[2]", lambda name: None
+        return
+    with SparkCluster(directory, cores=2, java_options=jvm_options()) as cluster:
+        yield cluster.master, cluster.kill
 
 
 @pytest.mark.usefixtures("spark_installed")
@@ -38,11 +52,11 @@ def test_a_job_ends_as_undisturbed_though_processes_are_killed(
     job = tmp_path / "job"
     job.mkdir()
     figures = FIGURES if killed == KILLED[0] else SMALL._replace(executor_kills=0, driver_kills=0)
-    with SparkCluster(tmp_path / "cluster", cores=2, java_options=jvm_options()) as cluster:
-        campaign = Campaign(job, cluster.master, ON_A_LOG, figures, chance, progress=progress, report=report)
+    with spark_in(tmp_path / "cluster") as (master, kill):
+        campaign = Campaign(job, master, ON_A_LOG, figures, chance, progress=progress, report=report)
 
         def kill_of_cluster(name: str) -> str:
-            cluster.kill(name)
+            kill(name)
             return name
 
         campaign.disturbances["a worker"] = partial(kill_of_cluster, "worker-1")
