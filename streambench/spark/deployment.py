@@ -74,6 +74,8 @@ _POLL_S = 0.1
 _PROGRESS_S = 0.25
 _INTERRUPT_S = 15
 _KILLED_WITHIN_S = 10.0
+# A container reports four times a second, and once a second while one message takes it long.
+_REPORTS_WITHIN_S = 1.5
 _MOST_DESCRIBED = 8
 _SILENT = Report(-1, 0, "", 0)
 
@@ -302,13 +304,13 @@ class Deployment:
                 with quiet(leased.context):
                     self._wait(job, listener)
             except BaseException:
-                self._interrupt(job, planned.model.name)
+                self._interrupt(job, planned.model.name, listener)
                 seconds = round(time.monotonic() - began, 3)
                 note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
                 raise
-        cancelled = job.alive and self._cancel.is_set()
-        if cancelled:
-            self._interrupt(job, planned.model.name)
+            cancelled = job.alive and self._cancel.is_set()
+            if cancelled:
+                self._interrupt(job, planned.model.name, listener)
         result = DeployResult(
             job=planned.model.name,
             containers=_with_logs(
@@ -333,11 +335,16 @@ class Deployment:
         self._stretch = 1 if result.messages or planned.is_last else self._stretch * 2
         return result
 
-    def _interrupt(self, job: SparkJob, name: str) -> None:
+    def _interrupt(self, job: SparkJob, name: str, listener: Listener) -> None:
         """Have Spark cancel the job, and return when its containers write no more: Spark kills them some
-        seconds after it has answered."""
+        seconds after it has answered. Where no claim shows which are at work, their reports do."""
         job.interrupt(_INTERRUPT_S)
-        if left := remaining(lambda: container_holders(self._config, name), _KILLED_WITHIN_S):
+        has_claims = self._lock is not None and self._lock.directory is not None
+
+        def at_work() -> dict[int, str]:
+            return container_holders(self._config, name) if has_claims else _reporting(listener)
+
+        if left := remaining(at_work, _KILLED_WITHIN_S):
             log.warning(
                 "%s: cancelled, but %s still has container %d, and goes on until Spark kills it",
                 name,
@@ -383,6 +390,12 @@ class Deployment:
         if self._progress is not None:
             seconds, job = time.monotonic() - began, planned.model.name
             self._progress(progress_of(containers, seconds=seconds, job=job, round=self._rounds, stage=stage))
+
+
+def _reporting(listener: Listener) -> dict[int, str]:
+    """The containers that have reported a moment ago, as if each were its own process."""
+    running = [each for each in listener.read().each if each.stage == "running"]
+    return {each.number: "its process" for each in running if each.silent_s < _REPORTS_WITHIN_S}
 
 
 def _with_logs(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+from streambench import Config
 from streambench.spark import ContainerProgress, DeployProgress
+from streambench.spark.deployment import Deployment
 from streambench.spark.progress import Address, Listener, ProgressReporter
 from streambench.spark.progress_view import description_of, line_of, view_of
+from streambench.spark.shared_session import SharedSession
+from streambench.spark.spark_job import SparkJob
 
 
 class Clock:
@@ -164,3 +169,27 @@ def test_where_the_network_is_closed_progress_stays_at_nothing() -> None:
         report(listener, 0, ("running", 1))
         assert listener.read().messages == 0
     ProgressReporter(Address("not an address", 1, b""), 0, 0).report("running", 1)
+
+
+def test_an_interrupt_returns_when_no_container_reports_any_more() -> None:
+    class Cancelled:
+        """A Spark job whose container goes on for a while."""
+
+        def interrupt(self, timeout_s: float) -> None:
+            reporting.start()
+
+    def go_on() -> None:
+        for messages in range(10):
+            reporter.report("running", messages)
+            threading.Event().wait(0.05)
+        reporter.close()
+
+    reporting = threading.Thread(target=go_on)
+    deployment = Deployment(Config({}), None, SharedSession(None, None), "refuse", {})
+    with Listener("127.0.0.1", [ContainerProgress(number=0), ContainerProgress(number=1)]) as listener:
+        reporter = ProgressReporter(listener.address, 0, 0)
+        reporter.report("running")
+        deployment._interrupt(cast(SparkJob, Cancelled()), "job-1", listener)
+        [first, second] = listener.read().each
+    assert (first.messages, second.stage) == (9, "waiting")
+    reporting.join()
