@@ -29,6 +29,12 @@ _LOOK_AGAIN_S = 3.0
 _PASSING = (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError)
 _NO_ID = str(uuid.UUID(int=0))  # of brokers before 2.8
 _NO_GROUP = "GroupIdNotFoundError"
+# Of a group whose broker has just started, or has just been replaced.
+_NO_COORDINATOR = (
+    kafka_errors.CoordinatorLoadInProgressError,
+    kafka_errors.CoordinatorNotAvailableError,
+    kafka_errors.NotCoordinatorError,
+)
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -188,8 +194,10 @@ class KafkaAdmin(NumberedAdmin):
 
         def ask() -> list[dict[str, Any]]:
             found = self._admin().describe_groups([group])[group]
-            if found["error"] and _NO_GROUP not in found["error"]:
-                raise kafka_errors.KafkaError(found["error"])
+            error = found["error"]
+            if error and _NO_GROUP not in error:
+                kinds = (each for each in _NO_COORDINATOR if each.__name__ in error)
+                raise next(kinds, kafka_errors.KafkaError)(error)
             members: list[dict[str, Any]] = found["members"]
             return members
 

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from kafka import errors as kafka_errors
 
+from streambench.config import Config
 from streambench.system.kafka import job_lease
+from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.job_lease import JobLease, holder_of, new_lease_name
+from streambench.system.kafka.settings import Settings
 
 
 class Consumers:
@@ -73,3 +76,30 @@ def test_the_name_of_a_lease_says_who_holds_it() -> None:
     assert (run.work, run.container) == ("run", 3)
     assert (deploy.work, deploy.container) == ("deploy", None)
     assert holder_of("another-client") is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        kafka_errors.CoordinatorLoadInProgressError,
+        kafka_errors.CoordinatorNotAvailableError,
+        kafka_errors.NotCoordinatorError,
+    ],
+)
+def test_members_are_asked_for_again_while_a_broker_starts(
+    error: type[kafka_errors.KafkaError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [{"error": str(error()), "members": []}, {"error": None, "members": [{"client_id": "one"}]}]
+
+    class Client:
+        _manager = None
+
+        def describe_groups(self, groups: list[str]) -> dict[str, Any]:
+            return {groups[0]: answers.pop(0)}
+
+    config = Config({"systems.k.samza.factory": "kafka", "systems.k.bootstrap.servers": "nowhere:1"})
+    admin: Any = KafkaAdmin(Settings.from_config("k", config))
+    admin._client = Client()
+    monkeypatch.setattr(admin, "_admin", lambda: admin._client)
+    monkeypatch.setattr(admin, "_forget", lambda: None)
+    assert admin.members("group") == [{"client_id": "one"}]
