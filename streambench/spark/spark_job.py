@@ -179,6 +179,7 @@ def reason_of(error: BaseException) -> str:
     for pattern in (
         r"most recent failure: (.*)",
         r"(.*Python worker exited unexpectedly.*)",
+        r"^\s*details = \"(.*)\"$",  # of a Spark Connect server that is out of reach, or refuses
         r"^(\w+(?:Error|Exception): .*)",
         r"(\S.*)",
     ):

@@ -188,6 +188,11 @@ def test_a_span_is_unknown_where_offsets_are_no_numbers() -> None:
             "An exception was thrown from the Python worker.\nTraceback\nRecursionError: too deep\n",
             "gave up: RecursionError: too deep$",
         ),
+        (
+            "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAUTHENTICATED\n"
+            '\tdetails = "Invalid authentication token"\n\tdebug_error_string = "UNKNOWN: x"\n>',
+            "gave up: Invalid authentication token$",
+        ),
         ("", "gave up: RuntimeError$"),
     ],
 )
