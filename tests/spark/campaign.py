@@ -32,6 +32,8 @@ CONTAINERS = 4
 PATIENCE_S = 180.0
 # How often the output and the processes are looked at, which costs CPU while JVMs start for seconds.
 LOOK_S = 0.25
+# How often where nothing is to be killed.
+_SELDOM_S = 2.0
 
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
@@ -155,8 +157,11 @@ class Campaign:
         """The undisturbed run, in one process."""
         self.report("running undisturbed")
         run = self._start("alone", "run", "alone.properties", "--until", "caught-up")
-        while (code := self._ended_within(run, PATIENCE_S)) is None:
-            if not self._has_got_further("alone"):
+        end = time.monotonic() + PATIENCE_S
+        while (code := self._ended_within(run, _SELDOM_S)) is None:
+            if self._has_got_further("alone"):
+                end = time.monotonic() + PATIENCE_S
+            elif time.monotonic() > end:
                 run.kill()
                 pytest.fail(f"the undisturbed run wrote nothing for {PATIENCE_S:.0f} seconds")
         assert code == 0, self.said("alone")
@@ -179,8 +184,11 @@ class Campaign:
             self.kills.append(f"{what} {self.disturbances[what]()}")
             self.report(f"killed {self.kills[-1]}")
         driver = self._deployment()
-        while (code := self._ended_within(driver, PATIENCE_S)) != 0:
-            if code is None and not self._has_got_further("killed"):
+        end = time.monotonic() + PATIENCE_S
+        while (code := self._ended_within(driver, _SELDOM_S)) != 0:
+            if code is not None or self._has_got_further("killed"):
+                end = time.monotonic() + PATIENCE_S
+            elif time.monotonic() > end:
                 self._fail("wrote nothing")
             driver = self._deployment()
         self._driver = None
@@ -227,6 +235,8 @@ class Campaign:
             at, partition = divmod(number, self._figures.partitions)
             key = b"k%d" % (at % self._figures.keys)
             producer.send("test", OutgoingMessageEnvelope(stream, b"%d" % number, key, None, partition))
+            if not number % 10_000:
+                self._progress()
         producer.flush("test")
         producer.stop()
         self.report("the input is there")
