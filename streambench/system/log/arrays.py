@@ -1,7 +1,8 @@
 """Arrow arrays, made without pandas.
 
 The first time pyarrow converts a Python object it imports pandas, if that is installed, which takes a
-second. Values are therefore put into buffers here: few by hand, many by numpy.
+second. A number that fills nulls is one, too. Values are therefore put into buffers here: few by hand, many
+by numpy.
 """
 
 from __future__ import annotations
@@ -95,5 +96,6 @@ def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def longest_message(keys: pa.Array, values: pa.Array) -> int:
     """The bytes of the largest message, its key included."""
-    lengths = (pc.fill_null(pc.binary_length(each), 0) for each in (keys, values))
+    none = int64s([0])[0]
+    lengths = (pc.fill_null(pc.binary_length(each).cast(pa.int64()), none) for each in (keys, values))
     return int(pc.max(pc.add(*lengths)).as_py() or 0)

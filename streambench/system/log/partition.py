@@ -418,7 +418,8 @@ def _times(timestamps: Any, count: int) -> tuple[pa.Array, int]:
         raise SerdeError(
             f"the timestamp of a message must be a whole number of milliseconds ({error})"
         ) from None
-    times = times.fill_null(now)
+    if times.null_count:
+        times = times.fill_null(int64s([now])[0])
     return times, pc.max(times).as_py() or 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,21 @@ from streambench.system.log.arrays import FEW, binary_column, int64_column
 
 BYTES = [[], [b"a", None, b""], [b"x"] * (FEW + 1), [None, b"abc"] * FEW]
 NUMBERS = [[], [1, None, -(2**63)], [None] * 3, [2**63 - 1, 5], [None, 7] * FEW]
+
+
+WITHOUT_PANDAS = """
+import sys
+from streambench.system.log import open_log
+from streambench.system.log.arrays import *
+
+binary_column([b"x"] * 1000)
+int64_column([None, 1] * 1000)
+assert longest_message(binaries([b"a", None]), binaries([b"bc", b"d"])) == 3
+with open_log(sys.argv[1]) as log:
+    log.create("s", 1)
+    log.partition("s", 0).append([b"k", None], [b"v", None], timestamps=[1, None])
+sys.exit("pandas" in sys.modules)
+"""
 
 
 @pytest.fixture(params=["with pandas", "without"])
@@ -37,9 +53,5 @@ def test_what_is_no_number_is_refused_as_by_pyarrow(wrong: list[int | None]) -> 
         int64_column(wrong)
 
 
-def test_many_values_are_converted_without_pandas() -> None:
-    program = (
-        "import sys; from streambench.system.log.arrays import *; binary_column([b'x'] * 1000);"
-        "int64_column([None, 1] * 1000); sys.exit('pandas' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+def test_values_are_converted_and_appended_without_pandas(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path)], check=True)
