@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.control.session import Session
 from streambench.testing import ManualClock
 from streambench_magics.errors import Interrupted
 from tests.magics.conftest import Shell
@@ -202,3 +204,36 @@ def test_what_needs_a_paused_job_pauses_it_and_says_so(ip: Shell, line: str) -> 
     ip.run("%stream run")
     assert ip.run(f"%stream {line}").startswith("Count was running: it is paused now, at ")
     assert "was running" not in ip.run(f"%stream {line}")
+
+
+def test_a_wait_says_how_it_stands_though_another_thread_reads_the_job(
+    ip: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step")
+    job = ip.magics.bench.job("Count")
+    take, reading, tries = Session.snapshot_now, threading.Event(), 0
+    read_on = threading.Event()
+
+    def read_meanwhile(session: Session, timeout: float) -> ContainerSnapshot | None:
+        nonlocal tries
+        tries += 1
+        if tries > 2:
+            read_on.set()
+            reader.join(_PATIENCE_S)
+        return take(session, timeout)
+
+    def read() -> None:
+        reading.set()
+        read_on.wait(_PATIENCE_S)
+
+    assert job.snapshot().processed == 1
+    ip.run("%stream run --messages 1")
+    assert job.wait(_PATIENCE_S)
+    reader = threading.Thread(target=lambda: job.session._between(read))
+    reader.start()
+    assert reading.wait(_PATIENCE_S)
+    monkeypatch.setattr(Session, "snapshot_now", read_meanwhile)
+    monkeypatch.setattr("streambench_magics.jobs.jobs.Job.snapshot.__defaults__", (0.01,))
+    assert "Count is paused: 2 messages processed" in ip.run("%stream wait")
+    assert tries > 2

@@ -424,10 +424,15 @@ class Job:
         one where its task is busy with one message for longer than ``timeout`` seconds."""
         if self.session is None:
             return Container.from_config(self.config, self.task).snapshot()
-        found = self.session.snapshot(timeout)
+        session = self.session
+        # Where nothing moves, another thread is only reading it: a panel its state, say. That has an end.
+        while (found := session.snapshot_now(timeout)) is None:
+            if session.state != "paused" or session.busy_s:
+                found = session.snapshot(timeout)
+                break
         # It may have failed since, and its reason is written before its state: so that is read second.
-        state = self.session.state
-        return replace(found, state=state, reason=self.session.container.reason)
+        state = session.state
+        return replace(found, state=state, reason=session.container.reason)
 
     def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
         """A snapshot of it as it is now; None where its task is busy with one message for longer than

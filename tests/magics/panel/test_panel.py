@@ -197,15 +197,15 @@ def test_a_snapshot_of_a_job_that_fails_meanwhile_has_the_reason(
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --partition 0")
     ip.run("%stream step")
-    take = Session.snapshot
+    take = Session.snapshot_now
 
-    def fail_behind(self: Session, timeout: float) -> ContainerSnapshot:
+    def fail_behind(self: Session, timeout: float) -> ContainerSnapshot | None:
         found = take(self, timeout)
         with pytest.raises(StreambenchError, match="cannot count this"):
             self.step(10)
         return found
 
-    monkeypatch.setattr(Session, "snapshot", fail_behind)
+    monkeypatch.setattr(Session, "snapshot_now", fail_behind)
     found = ip.magics.bench.jobs["Count"].snapshot()
     assert found.state == "failed"
     assert "ValueError: cannot count this" in found.reason
