@@ -169,11 +169,13 @@ def _ran(session: Session, error: str | None) -> _Ran:
     assert history is not None and recording is not None
     end = session.position
     places = {history.oldest: _BEGIN}
-    places |= {at: (ssp, offset) for at, ssp, offset in history.places() if at <= end}
-    effects = {places[each.position]: each for each in session.effects(0) if each.position in places}
+    places |= {at: (ssp, offset) for at, ssp, offset in history.places(to=end)}
+    all_effects = session.effects(0)
+    effects = {places[each.position]: each for each in all_effects if each.position in places}
+    outputs = [output for each in all_effects for output in each.outputs]
     failed = session.container.status.progress.unfinished
     return _Ran(
-        {step: at for at, step in places.items()}, effects, session.outputs(), session.stores(),
+        {step: at for at, step in places.items()}, effects, outputs, session.stores(),
         {(each.ssp, each.offset): each for each in recording.messages}, StreamSerdes(recording.config),
         error, None if failed is None or error is None else (failed.ssp, failed.offset),
     )  # fmt: skip
@@ -198,7 +200,7 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     history = session.history
     assert history is not None
     places: dict[int, _Step] = {ran.begin: _BEGIN}
-    places |= {at: (ssp, offset) for at, ssp, offset in history.places() if ran.begin < at <= ran.end}
+    places |= {at: (ssp, offset) for at, ssp, offset in history.places(ran.begin, ran.end)}
     messages = {
         step: message for at, step in places.items() if (message := history.message_at(at)) is not None
     }

@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 
 Stores = dict[str, dict[str, dict[Any, Any]]]
 
+_FEW = 100
+
 
 class Inspection(Driven):
     """A session's view of its position. A position is the number of messages processed since the start."""
@@ -163,7 +165,7 @@ class Inspection(Driven):
     def changes_at(self, position: int) -> list[Change]:
         """The changes of state at a position."""
         return self._between(
-            lambda: [self._change(each) for each in self._writes(position - 1) if each[0] == position]
+            lambda: self._changes_of(each for each in self._writes(position - 1) if each[0] == position)
         )
 
     def effects(self, since: int = 0) -> list[Effects]:
@@ -342,23 +344,31 @@ class Inspection(Driven):
             raise StreambenchError(f"there is no store '{store}' (there are: {known})")
         encoded = self.container.tasks[0].stores[store].encoded_key(key)
         numbers = {number for number, (_, name) in enumerate(history.trace.stores) if name == store}
-        return [
-            self._change(write) for write in self._writes() if write[2] == encoded and write[1] in numbers
-        ]
-
-    def _change(self, write: StoreWrite) -> Change:
-        history = self._history()
-        position, number, key, former, value = write
-        task, store = history.trace.stores[number]
-        definition = self._definitions()[store]
-        skip = 8 if definition.ttl_ms is not None else 0
-        before, after = (
-            None if each is None else readable(definition.value_serde, each[skip:])
-            for each in (former, value)
+        return self._changes_of(
+            write for write in self._writes() if write[2] == encoded and write[1] in numbers
         )
-        place = history.place_of(position)
-        ssp, offset = (None, None) if place is None else place
-        return Change(position, ssp, offset, before, after, task, store, readable(definition.key_serde, key))
+
+    def _changes_of(self, writes: Iterable[StoreWrite]) -> list[Change]:
+        """The changes that writes have made."""
+        made, history, definitions = list(writes), self._history(), self._definitions()
+        place_of: Callable[[int], tuple[SystemStreamPartition, str] | None] = history.place_of
+        if len(made) > _FEW:
+            # One place alone takes a count of the messages before it.
+            known = history.places(min(each[0] for each in made) - 1, max(each[0] for each in made))
+            place_of = {position: (ssp, offset) for position, ssp, offset in known}.get
+        changes = []
+        for position, number, key, former, value in made:
+            task, store = history.trace.stores[number]
+            definition = definitions[store]
+            skip = 8 if definition.ttl_ms is not None else 0
+            before, after = (
+                None if each is None else readable(definition.value_serde, each[skip:])
+                for each in (former, value)
+            )
+            ssp, offset = place_of(position) or (None, None)
+            shown_key = readable(definition.key_serde, key)
+            changes.append(Change(position, ssp, offset, before, after, task, store, shown_key))
+        return changes
 
     def _effects(self, since: int, to: int) -> list[Effects]:
         events = self._history().events(since, to)
@@ -371,8 +381,8 @@ class Inspection(Driven):
         changes: dict[int, list[Change]] = {}
         sent: dict[int, list[Output]] = {}
         called: dict[int, dict[str, list[str]]] = {}
-        for write in writes:
-            changes.setdefault(write[0], []).append(self._change(write))
+        for change in self._changes_of(writes):
+            changes.setdefault(change.position, []).append(change)
         for output in outputs:
             sent.setdefault(output.position, []).append(output)
         for event in events:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from streambench.debug.effects.events import Change, Output
 
 
-class Effects(Struct, frozen=True):
+class Effects(Struct, frozen=True, gc=False):
     """Everything that happened with the message at a position, up to the next one.
 
     ``changes``: one per key; a key that has its former value again is left out. ``windows`` and ``ends``: the
@@ -24,6 +24,8 @@ class Effects(Struct, frozen=True):
 
 def net(changes: list[Change]) -> tuple[Change, ...]:
     """One change for each key, in the order of the first."""
+    if len(changes) == 1:
+        return () if changes[0].before == changes[0].after else (changes[0],)
     first: dict[tuple[str, str, str], Change] = {}
     last: dict[tuple[str, str, str], Change] = {}
     for each in changes:

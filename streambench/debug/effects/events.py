@@ -18,7 +18,7 @@ from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.partitioner import partition_for
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, frozen=True, gc=False):
     """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
     as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
     the container yet."""
@@ -32,7 +32,7 @@ class Output(Struct, frozen=True):
     task: str = ""
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, gc=False):
     """A change of one key of a store. ``position``: after this many messages, the last of which is
     ``ssp@offset`` (None: there was none, or it is not known any more). ``before``, ``after``: the values,
     None for no value."""
@@ -73,12 +73,13 @@ class PositionDiff(Struct, frozen=True):
 
 class Outputs:
     """Makes outputs of notes of what was sent. ``partitions(stream)``: the number of its partitions, None
-    where it is not known."""
+    where it is not known; asked once for each."""
 
     def __init__(self, serdes: StreamSerdes, partitions: Callable[[SystemStream], int | None]) -> None:
         self._serdes = serdes
         self._partitions = partitions
         self._known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
+        self._counts: dict[SystemStream, int | None] = {}
 
     def of(self, position: int, sent: Sent, *, held: bool) -> list[Output]:
         """The output, or those of a batch."""
@@ -113,7 +114,9 @@ class Outputs:
         """The partition of an output; None where the number of partitions is not known."""
         if sent.partition is not None:
             return sent.partition
-        count = self._partitions(sent.stream)
+        if sent.stream not in self._counts:
+            self._counts[sent.stream] = self._partitions(sent.stream)
+        count = self._counts[sent.stream]
         if not count:
             return None
         if is_round_robin(sent.partition_key):

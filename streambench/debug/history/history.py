@@ -184,12 +184,16 @@ class History(BlockLog):
         place, number = found
         return self.inputs.ssps[place], self.inputs.partition(place).offset(number)
 
-    def places(self) -> Iterator[tuple[int, SystemStreamPartition, str]]:
-        """The position, partition and offset of each message, in order."""
-        self.read()
-        for block in self.blocks:
-            numbers = list(block.numbers)
-            for position, place in enumerate(block.order, start=block.start + 1):
+    def places(
+        self, since: int = 0, to: int | None = None
+    ) -> Iterator[tuple[int, SystemStreamPartition, str]]:
+        """The position, partition and offset of each message after ``since`` and up to ``to``, in order."""
+        for block in self._blocks_between(since, to):
+            numbers, first = list(block.numbers), max(since - block.start, 0)
+            for place, count in Counter(block.order[:first]).items():
+                numbers[place] += count
+            last = None if to is None else to - block.start
+            for position, place in enumerate(block.order[first:last], start=block.start + first + 1):
                 yield position, self.inputs.ssps[place], self.inputs.partition(place).offset(numbers[place])
                 numbers[place] += 1
 

@@ -9,6 +9,7 @@ import pytest
 
 from streambench.debug.control.session import Session
 from streambench.debug.effects.events import Change, Output
+from streambench.debug.history.history import History
 from streambench.model import SystemStreamPartition
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from tests.container.jobs import Bench, echo, send
@@ -35,6 +36,22 @@ def test_a_step_shows_what_changed_and_what_was_sent() -> None:
     assert session.position == last.position == 3
     assert session.message is not None and session.message.offset == "2"
     assert session.stores() == {"Partition 0": {"counts": {"a": 2, "b": 1}}}
+
+
+def test_effects_of_many_messages_ask_once_for_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(Counter, {"mem.in": {0: ["a", "b"] * 500}}, STORE)
+    session.step(1_000)
+    one_by_one = [session.changes_at(at)[0] for at in range(11, 1_001)]
+    asked: list[Any] = []
+    found, streams = History.place_of, session.container.status.systems.metadata
+    monkeypatch.setattr(History, "place_of", lambda self, at: asked.append(at) or found(self, at))
+    monkeypatch.setattr(
+        session.container.status.systems, "metadata", lambda names: asked.append(names) or streams(names)
+    )
+    effects = session.effects(10)
+    assert [each.changes[0] for each in effects] == one_by_one
+    assert [each.outputs[0].partition for each in effects] == [0] * 990
+    assert len(asked) < 10
 
 
 def test_outputs_are_those_after_a_position() -> None:
