@@ -14,7 +14,7 @@ from typing import Any
 from streambench.container.tasks.functions import CALLBACKS, FunctionTask, MadeWithContext, TaskOfFunctions
 from streambench.container.tasks.task_handles import Context
 from streambench.container.tasks.task_instance import TaskInstance, task_object
-from streambench.debug.history.copies import deep_copy
+from streambench.debug.history.copies import deep_copy, without_collector
 from streambench.metrics.registry import MetricsRegistry
 
 _MUTABLE = (dict, list, set, bytearray)
@@ -31,6 +31,7 @@ class TaskMemory:
 
     __slots__ = ("attributes", "handles", "metrics", "shared", "size", "slowest", "user")
 
+    @without_collector
     def __init__(self, task: TaskInstance, *, measure: bool = False) -> None:
         self.handles = handles_of(task)
         memo: dict[int, Any] = {id(each): each for each in self.handles}
@@ -44,6 +45,7 @@ class TaskMemory:
         memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
         self.size = 0 if not measure else 100 + sum(map(_size, islice(memo.values(), known, None)))
 
+    @without_collector
     def give(self, task: TaskInstance) -> None:
         """Give a task copies of all of it, in place of what it has."""
         if "" not in self.user:

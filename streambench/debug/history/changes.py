@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from streambench.debug.history.copies import is_of_attributes
+from streambench.debug.history.copies import is_of_attributes, without_collector
 
 _ATOMS: frozenset[type] = frozenset(
     {
@@ -56,6 +56,7 @@ class Contents:
     ``outside``: objects that are left as they are, with all that is in them. ``forbidden``: objects that must
     not be touched: where one of them is reached, nothing is known."""
 
+    @without_collector
     def __init__(
         self, roots: Iterable[Any], outside: Iterable[Any] = (), forbidden: Iterable[Any] = ()
     ) -> None:
@@ -90,6 +91,7 @@ class Contents:
                     left.append(each)
         return True
 
+    @without_collector
     def keep_changed(self) -> None:
         """Keep on the objects only whose contents are others now."""
         changed = [

@@ -5,12 +5,36 @@ Large containers of numbers and texts are copied at once, and objects of plain c
 from __future__ import annotations
 
 import copyreg
+import functools
+import gc
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 _POINTER = 8
 # Their values never change, so that a copy may share them.
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def without_collector(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have the collector of garbage stand still in a function that makes many objects and no garbage.
+
+    It would go over all of them again and again."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    return call
 
 
 def deep_copy(value: Any, memo: dict[Any, Any]) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
 from typing import Any
@@ -164,3 +166,30 @@ def test_an_object_in_a_circle_is_copied_once() -> None:
     copy = deep_copy({"one": thing, "two": thing}, {})
     assert copy["one"] is copy["two"] is copy["one"].held[0][0]
     assert copy["one"] is not thing
+
+
+def test_copies_of_much_memory_are_made_without_the_collector() -> None:
+    class Remembers(Counter):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            self.rows = [{"n": [number]} for number in range(2_000)]
+
+    session, _ = session_of(Remembers)
+    session.step(5)
+    session.goto(3)
+    collected_in = set()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collected_in.add(sys._getframe(1).f_code.co_name)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    gc.callbacks.append(note)
+    try:
+        session.attributes()
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*thresholds)
+    assert collected_in.isdisjoint({"deep_copy", "_keep", "_in_dict", "<listcomp>"})
+    assert gc.isenabled()
+    session.abandon()
