@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
-from tests.browser.notebook import CellFailed
+from tests.browser.notebook import CellFailed, Notebook
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -53,27 +54,6 @@ def test_a_widget_fed_by_a_thread_is_shown_and_ticks(lab: JupyterLab, tmp_path: 
     assert notebook.page_errors == []
 
 
-def test_a_page_error_is_kept_apart_from_errors_of_jupyterlab_itself(lab: JupyterLab) -> None:
-    notebook = lab.new("1 + 1")
-    throw = """([name, place]) => {
-        const error = new Error(name);
-        const frame = `render (http://127.0.0.1:1/${place}.js:1:2)`;
-        error.stack = `Error: ${name}\\n    at ${frame}\\n    at new Promise (<anonymous>)`;
-        setTimeout(() => { throw error; });
-    }"""
-    for name, place in (("of a widget", "lab/extensions/widget"), ("of the core", "static/lab/jlab_core")):
-        with notebook.page.expect_event("pageerror"):
-            notebook.page.evaluate(throw, [name, place])
-    assert ["of a widget" in error for error in notebook.page_errors] == [True]
-    assert ["of the core" in error for error in notebook.lab_errors] == [True]
-
-
-def test_the_kernel_is_this_python(lab: JupyterLab) -> None:
-    notebook = lab.new("import sys; print(sys.prefix)")
-    notebook.run_all()
-    assert notebook.outputs(0)[0]["text"].strip() == sys.prefix
-
-
 def test_a_cell_that_fails_fails_the_test_with_its_traceback(lab: JupyterLab) -> None:
     notebook = lab.new("1 / 0", "print('not reached')")
     with pytest.raises(CellFailed, match="ZeroDivisionError"):
@@ -108,14 +88,17 @@ def test_a_saved_notebook_is_what_the_next_reader_sees(lab: JupyterLab) -> None:
         again.run_cell(1)  # and the kernel is a new one
 
 
-def test_a_notebook_of_the_checkout_is_opened_as_a_copy(lab: JupyterLab, tmp_path: Path) -> None:
-    made = lab.new("print('first')", name="mine.ipynb")
-    made.save()
+def test_a_notebook_of_the_checkout_is_opened_as_a_copy_on_this_python(
+    lab: JupyterLab, tmp_path: Path
+) -> None:
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import sys; print(sys.prefix)")])
     original = tmp_path / "mine.ipynb"
-    original.write_bytes((lab.notebooks / made.name).read_bytes())
+    nbformat.write(book, original)
+    (lab.notebooks / "mine.ipynb").touch()
     before = original.read_bytes()
     copy = lab.open(original)
     copy.run_all()
+    assert copy.outputs(0)[0]["text"].strip() == sys.prefix
     copy.save()
     assert original.read_bytes() == before
     assert copy.name == "mine-2.ipynb"
@@ -129,9 +112,29 @@ def test_the_next_notebook_has_the_same_page_and_a_kernel_of_its_own(lab: Jupyte
     assert following.page is notebook.page
     with pytest.raises(CellFailed, match="NameError"):
         following.run_all()
-    following.spoils_page = True
+    raise_in_page(following, "of a widget", "lab/extensions/widget")
     following.close()
     assert lab.new("1").page is not notebook.page
+
+
+def test_a_page_error_is_kept_apart_from_errors_of_jupyterlab_itself(lab: JupyterLab) -> None:
+    notebook = lab.new("1 + 1")
+    raise_in_page(notebook, "of a widget", "lab/extensions/widget")
+    raise_in_page(notebook, "of the core", "static/lab/jlab_core")
+    assert ["of a widget" in error for error in notebook.page_errors] == [True]
+    assert ["of the core" in error for error in notebook.lab_errors] == [True]
+
+
+def raise_in_page(notebook: Notebook, name: str, place: str) -> None:
+    """An error in the page, as of the script at this place."""
+    throw = """([name, place]) => {
+        const error = new Error(name);
+        const frame = `render (http://127.0.0.1:1/${place}.js:1:2)`;
+        error.stack = `Error: ${name}\\n    at ${frame}\\n    at new Promise (<anonymous>)`;
+        setTimeout(() => { throw error; });
+    }"""
+    with notebook.page.expect_event("pageerror"):
+        notebook.page.evaluate(throw, [name, place])
 
 
 STARTS_A_SERVER = """

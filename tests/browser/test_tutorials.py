@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
-from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
+from tests.conftest import CHECKOUT, IN_THE_BROWSER, NEEDS_OF_NOTEBOOKS
 from tests.surroundings import SOAK
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
@@ -36,14 +36,11 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
     return notebook
 
 
-# Those that start brokers take most of a minute here, and run elsewhere.
-WITH_BROKERS = ["04-kafka", "05-messaging"] if SOAK else []
+# The others run elsewhere: here each takes ten seconds of CPU, and those that start brokers most of a minute.
+OTHERS = ["03-state-and-checkpoints", "04-kafka", "05-messaging", "09-crash-and-compare"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["02-choosers", "03-state-and-checkpoints", "06-debugging", "09-crash-and-compare", *WITH_BROKERS],
-)
+@pytest.mark.parametrize("name", [*IN_THE_BROWSER, *(OTHERS if SOAK else [])])
 def test_every_cell_runs(lab: JupyterLab, name: str) -> None:
     notebook = worked_through(lab, name)
     expect(

@@ -15,13 +15,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
+from tests.conftest import CHECKOUT, IN_THE_BROWSER, NEEDS_OF_NOTEBOOKS
 from tests.surroundings import SOAK
 
 README = CHECKOUT / "README.md"
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
-# Those that start a broker take longest; that their outputs are right is seen each day.
-RUN_AS_A_WHOLE = [path for path in NOTEBOOKS if SOAK or path.stem not in NEEDS_OF_NOTEBOOKS]
+# Those that start a broker take longest, others run in a browser; that outputs are right is seen each day.
+RUN_AS_A_WHOLE = [
+    path for path in NOTEBOOKS if SOAK or path.stem not in (*NEEDS_OF_NOTEBOOKS, *IN_THE_BROWSER)
+]
 
 DOCUMENTS = [
     "README.md",
