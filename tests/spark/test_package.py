@@ -243,7 +243,6 @@ def run(job: Job, *words: str | Path) -> str:
         env=environment_of_programs(),
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -267,8 +266,8 @@ QUIET = ("spark.ui.enabled=false", "spark.log.level=ERROR", "spark.driver.host=1
 
 
 @pytest.mark.usefixtures("spark_installed")
-def test_spark_submit_runs_an_archive_and_another_configuration(squares: Job) -> None:
-    squares.send(0, 10)
+def test_spark_submit_runs_an_archive_with_another_configuration(squares: Job) -> None:
+    squares.send(0, 12)
     archive = written(squares)
     made = package(squares.config)
     (squares.directory / "job.properties").rename(squares.directory / "other.properties")
@@ -276,12 +275,9 @@ def test_spark_submit_runs_an_archive_and_another_configuration(squares: Job) ->
     command = submit_command(made, archive, archive.with_name(made.launcher), "local", "local[2]")
     command[0] = str(Path(sys.executable).with_name("spark-submit"))
     command[1:1] = [word for each in QUIET for word in ("--conf", each)]
-    said = run(squares, *command, "--json")
+    said = run(squares, *command, squares.directory / "other.properties", "--json")
     found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    assert sum(each["messages"] for each in found) == 10
-    assert squares.numbers() == [number**2 for number in range(10)]
-    squares.send(10, 12)
-    run(squares, *command, squares.directory / "other.properties", "--json")
+    assert sum(each["messages"] for each in found) == 12
     assert squares.numbers() == [number**2 for number in range(12)]
 
 
