@@ -74,11 +74,14 @@ def check_leases(
 ) -> None:  # fmt: skip
     """As ``check_not_running``, by the leases of a job. ``own``: the name of that of the caller.
 
-    Who works for a job is not always known. That must not keep the job from its start."""
+    Of two that see each other the younger one is refused, and the older one waits until that has gone. Who
+    works for a job is not always known. That must not keep the job from its start."""
     until = None
-    while found := [each for each in known_leases(manager, job) or () if each.name != own]:
-        holders = _concerned(config, manager, container, found)
-        at_work = [each for each in holders if not _is_left(each)]
+    while found := known_leases(manager, job):
+        since_ms = next((each.since_ms for each in found if each.name == own), None)
+        holders = _concerned(config, manager, container, [each for each in found if each.name != own])
+        older = [each for each in holders if since_ms is None or each.since_ms <= since_ms]
+        at_work = [each for each in older if not _is_left(each)]
         until = until or time.monotonic() + manager.lease_s + _LATE_S
         if not holders:
             return
@@ -87,7 +90,7 @@ def check_leases(
             doing = "is being deployed" if holder.work == "deploy" else "is running: it is run"
             more = f"; if it was killed, its lease ends {manager.lease_s:.0f} s after its death"
             raise running_error(job, f"{doing} by {holder}", command, more)
-        log.info("%s: %s has ended; waiting for the end of its lease", job, holders[0])
+        log.info("%s: waiting for the end of the lease of %s", job, holders[0])
         time.sleep(_AGAIN_S)
 
 

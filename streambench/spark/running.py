@@ -55,9 +55,8 @@ class DeploymentLock:
         self.leased_as = ""
 
     def acquire(self) -> None:
-        """Hold the job from now on, and look for others only then. Of two that begin at one moment one is
-        refused, with leases in a Kafka perhaps both. Raises JobRunningError as ``check``, and then holds no
-        more than before."""
+        """Hold the job from now on, and look for others only then: of two that begin at one moment one is
+        refused. Raises JobRunningError as ``check``, and then holds no more than before."""
         was_held = self._is_held
         try:
             self._take()

@@ -92,6 +92,26 @@ def test_a_lease_that_may_not_be_taken_is_warned_of_at_once(
     )
 
 
+def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refused(Leases):
+        """Another lease is there, until it was seen some times."""
+
+        def lease_holders(self) -> list[LeaseHolder]:
+            found = super().lease_holders()
+            self.held = found[:1] if self.seen > 3 else found
+            self.seen += 1
+            return found
+
+        seen = 0
+
+    leases = Refused(is_seen=True, others=[LeaseHolder("younger", "deploy", 1, "host", 2)])
+    lock = lock_of(leases, monkeypatch)
+    lock.acquire()
+    assert (lock.leased_as, leases.seen > 3) == ("own", True)
+
+
 def test_a_deployment_that_is_refused_holds_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(is_seen=True, others=[OTHER])
     lock = lock_of(leases, monkeypatch)
