@@ -15,9 +15,14 @@ from streambench.config import Config
 from streambench.debug.comparison.message_source import DEFAULT_INPUT, Messages, read_range, recording_of
 from streambench.debug.comparison.side_by_side import SideBySide
 from streambench.debug.control.hot_swap import RunAgain
-from streambench.debug.control.inspection import Stores
 from streambench.debug.control.session import Session
-from streambench.debug.effects.differences import Difference, Place, differences
+from streambench.debug.effects.differences import (
+    Difference,
+    Place,
+    Stores,
+    differences,
+    differing_entries,
+)
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Output
 from streambench.debug.effects.slices import Progress
@@ -223,7 +228,7 @@ def _compared(a: _Ran, b: _Ran) -> Comparison:
         failed = next(each for each in (a.failed_at, b.failed_at, (None, "")) if each is not None)
         at = 1 + min(max(each.steps.values()) for each in (a, b) if each.error is not None)
         found.append(Difference(at, failed[0], failed[1] or None, "error", "", a.error, b.error))
-    stores = _different_stores(a.stores, b.stores)
+    stores = differing_entries(a.stores, b.stores)
     outputs = _by_stream(a.outputs, b.outputs)
     order = _different_order(a.steps, b.steps)
     first = found[0] if found else order
@@ -254,17 +259,6 @@ def _different_order(a: Mapping[_Step, int], b: Mapping[_Step, int]) -> Differen
             chosen = (f"{ssp}@{offset}" for ssp, offset in (one, other))
             return Difference(a[one], one[0], one[1], "order", "", *chosen)
     return None
-
-
-def _different_stores(a: Stores, b: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:
-    found: dict[str, dict[str, dict[Any, tuple[Any, Any]]]] = {}
-    for task in {**a, **b}:
-        for store in {**a.get(task, {}), **b.get(task, {})}:
-            one, other = a.get(task, {}).get(store, {}), b.get(task, {}).get(store, {})
-            for key in {**one, **other}:
-                if one.get(key) != other.get(key):
-                    found.setdefault(task, {}).setdefault(store, {})[key] = (one.get(key), other.get(key))
-    return found
 
 
 def _by_stream(

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task
-from streambench.debug.control.inspection import Stores
 from streambench.debug.control.time_travel import TimeTravel
-from streambench.debug.effects.differences import Difference, Place, differences
+from streambench.debug.effects.differences import Difference, Place, Stores, differences
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.slices import Progress, Slices, Stoppable
 from streambench.debug.history.attributes import set_user_values, user_values

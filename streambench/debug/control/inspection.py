@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.control.driving import Driven
+from streambench.debug.effects.differences import Stores, differing_entries, differing_values
 from streambench.debug.effects.effects import Effects, net
 from streambench.debug.effects.events import Cause, Change, Output, Outputs, PositionDiff
 from streambench.debug.history.attributes import memory_of
@@ -23,8 +24,6 @@ from streambench.planning.store_definitions import StoreDefinition
 from streambench.serde.streams import StreamSerdes, readable
 
 _T = TypeVar("_T")
-
-Stores = dict[str, dict[str, dict[Any, Any]]]
 
 _FEW = 100
 
@@ -196,15 +195,15 @@ class Inspection(Driven):
             return PositionDiff(
                 first,
                 last,
-                _differences(
+                differing_entries(
                     {each.name: self._entries(each) for each in one.tasks},
                     {each.name: self._entries(each) for each in other.tasks},
                 ),
-                _pairs(
+                differing_values(
                     {each.name: memory_of(each) for each in one.tasks},
                     {each.name: memory_of(each) for each in other.tasks},
                 ),
-                _pairs(one.offsets(), other.offsets()),
+                differing_values(one.offsets(), other.offsets()),
                 tuple(self._recorded_outputs(min(first, last), max(first, last))),
             )
 
@@ -418,29 +417,3 @@ def instance_for(tasks: Sequence[ShownTask], envelope: IncomingMessageEnvelope) 
     return next(
         (task for task in tasks if any(each.ssp == envelope.ssp for each in task.subscriptions)), None
     )
-
-
-def _differences(before: Stores, after: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:
-    found: dict[str, dict[str, dict[Any, tuple[Any, Any]]]] = {}
-    for task in after:
-        changed = _pairs(before.get(task, {}), after[task])
-        if changed:
-            found[task] = changed
-    return found
-
-
-def _pairs(
-    before: Mapping[str, Mapping[Any, Any]], after: Mapping[str, Mapping[Any, Any]]
-) -> dict[str, dict[Any, tuple[Any, Any]]]:
-    """Per name and key the values that differ; None for no value."""
-    found: dict[str, dict[Any, tuple[Any, Any]]] = {}
-    for name in after:
-        one, other = before.get(name, {}), after[name]
-        changed = {
-            key: (one.get(key), other.get(key))
-            for key in [*one, *(key for key in other if key not in one)]
-            if one.get(key) != other.get(key)
-        }
-        if changed:
-            found[name] = changed
-    return found

@@ -13,6 +13,9 @@ from streambench.model import SystemStreamPartition
 
 _Step = TypeVar("_Step")
 
+Stores = dict[str, dict[str, dict[Any, Any]]]
+"""Per task, store and key the values."""
+
 
 class Place(NamedTuple):
     """The place of a message: its position, and its offset where that is known."""
@@ -118,3 +121,22 @@ def _of_outputs(one: Sequence[Output], other: Sequence[Output]) -> _Found | None
 
 def _identity(output: Output) -> tuple[Any, ...]:
     return output.stream, output.key, output.message
+
+
+def differing_entries(one: Stores, other: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:
+    """Per task, store and key the two values that differ; None for no value."""
+    found = {task: differing_values(one.get(task, {}), other.get(task, {})) for task in {**one, **other}}
+    return {task: stores for task, stores in found.items() if stores}
+
+
+def differing_values(
+    one: Mapping[str, Mapping[Any, Any]], other: Mapping[str, Mapping[Any, Any]]
+) -> dict[str, dict[Any, tuple[Any, Any]]]:
+    """Per name and key the two values that differ; None for no value."""
+    found: dict[str, dict[Any, tuple[Any, Any]]] = {}
+    for name in {**one, **other}:
+        left, right = one.get(name, {}), other.get(name, {})
+        for key in {**left, **right}:
+            if left.get(key) != right.get(key):
+                found.setdefault(name, {})[key] = left.get(key), right.get(key)
+    return found
