@@ -38,12 +38,11 @@ class JobCommands:
     def _start(self, job: Job) -> None:
         """Start a job that is not started, and say where it goes on."""
         before, session, cut = job.state, job.session, cut_recording_text(job)
-        failed = session.message if session is not None and session.can_resume else None
+        where = job.goes_on
         rerun = 0 if session is None else session.rerun_to_resume
         if over := job.taken_over:
             print(over)
         if job.start():
-            where = "from its last checkpoint" if failed is None else f"at {failed.ssp}@{failed.offset}"
             print(f"{job.name} had {before}; it goes on {where}")
             if cut:
                 print(cut)

@@ -32,6 +32,8 @@ _NAME = "replay"
 class ReplayJob(Job):
     """A job that is the replay of a recording. Started again, it is opened again."""
 
+    _begins_again = "where the recording was opened"
+
     def __init__(
         self, name: str, open_again: Callable[[Any], Session], find_task: Callable[[], Any], task_name: str,
         namespace: Mapping[str, Any],

@@ -72,6 +72,8 @@ class Job:
     ``find_task`` gives the task as it is now. All methods may be called from any thread.
     """
 
+    _begins_again = "from its last checkpoint"
+
     def __init__(
         self,
         name: str,
@@ -121,6 +123,13 @@ class Job:
         except StreambenchError:
             return ""  # its start says what is wrong
         return f"{self.name} is running elsewhere: {described_holders(holders)}" if holders else ""
+
+    @property
+    def goes_on(self) -> str:
+        """The place at which its next start goes on, in words."""
+        session = self.session
+        failed = session.message if session is not None and session.can_resume else None
+        return self._begins_again if failed is None else f"at {failed.ssp}@{failed.offset}"
 
     @property
     def taken_over(self) -> str:

@@ -269,10 +269,10 @@ class Panel:
         self._say(f"rewound to commit {commit}: the next step processes the message after it")
 
     def _step(self, number: int) -> None:
-        was, session = self.job.state, self.job.session
+        was, session, where = self.job.state, self.job.session, self.job.goes_on
         resumes = session is not None and session.can_resume
         if self.job.start() and was in ("stopped", "failed") and not resumes:
-            self._say(f"it had {was}, and went on from its last checkpoint")
+            self._say(f"it had {was}, and went on {where}")
         done = 0
         while done < number and not self._pause_asked.is_set() and self.job.step():
             done += 1
