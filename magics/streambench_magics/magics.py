@@ -140,6 +140,7 @@ class StreamMagics(
     def _create(self, args: Namespace) -> None:
         _check_name(args.name)
         replaced = self.bench.jobs.get(args.name)
+        had_branch = replaced is not None and replaced.session is not None and replaced.session.branched
         note = "closed to create the job again"
         with contextlib.nullcontext() if replaced is None else self._running(replaced):
             job, old = self.bench.create(
@@ -156,13 +157,18 @@ class StreamMagics(
             else f"has no inputs yet: %stream attach {job.name} SYSTEM.STREAM"
         )
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
+        self._warn_of_missing(job, job.inputs)
         if elsewhere := job.elsewhere:
             print(f"{elsewhere}; the first step or run here takes it over, at its last commit")
         if old is not None:
-            print(
-                f"it replaces the former {job.name}"
-                + (", which was stopped" if old.session is not None else "")
+            became = (
+                ", which had failed: nothing since its last checkpoint is committed"
+                if old.state == "failed"
+                else ", which was stopped"
+                if old.session is not None
+                else ""
             )
+            print(f"it replaces the former {job.name}{became}{'; its branch is dropped' * had_branch}")
 
     def _attach(self, args: Namespace) -> None:
         job, streams = self._job_and_streams(args.names)
@@ -198,14 +204,20 @@ class StreamMagics(
                     )
 
     def _set_inputs(self, job: Job, inputs: list[str]) -> None:
-        former = set(job.inputs)
-        with self._running(job):
-            started = job.set_inputs(inputs)
+        former, session = set(job.inputs), job.session
+        had_failed = session is not None and session.can_resume
+        try:
+            with self._running(job):
+                started = job.set_inputs(inputs)
+        except UnknownStreamError as error:
+            raise MagicError(f"{error}. %stream streams create STREAM --partitions N makes one") from None
         went_on = (
             ("; it has committed and goes on with them" if inputs else "; it has committed and stopped")
             if started
             else ""
         )
+        if had_failed:
+            went_on = "; it had failed, and its next step goes on from its last checkpoint"
         print(f"{job.name} reads {', '.join(inputs) or 'nothing'}{went_on}")
         if job.alive:
             for stream in (each for each in inputs if each not in former):
@@ -383,8 +395,10 @@ class StreamMagics(
 
 
 def _no_command(name: str) -> str:
-    words = [f"there is no %stream {name};", suggest(name, PARSERS), "%stream help lists what there is"]
-    return " ".join(filter(None, words))
+    similar = suggest(name.lower(), PARSERS)
+    return " ".join(
+        filter(None, [f"there is no %stream {name};", similar, "%stream help lists what there is"])
+    )
 
 
 def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:

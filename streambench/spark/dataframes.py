@@ -31,7 +31,7 @@ def register(spark: SparkSession | None = None) -> SparkSession:
     session = spark or active_session()
     if session is None:
         raise StreambenchError(
-            "there is no active Spark session: make one (SparkSession.builder.getOrCreate()) and give it"
+            "there is no active Spark session: SparkSession.builder.getOrCreate() makes one"
         )
     if session.conf.get(_REGISTERED, "") != "true":
         session.dataSource.register(StreamDataSource)

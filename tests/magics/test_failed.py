@@ -116,3 +116,26 @@ def test_a_run_in_the_past_of_a_failed_job_changes_nothing(ip: Shell) -> None:
     assert ip.run("%stream goto 2") == at
     ip.run("%stream live")
     assert "Count had failed; it goes on at mem.clicks.0@2" in ip.run("%stream step")
+
+
+def test_a_condition_that_is_mistyped_leaves_a_failed_job_as_it_is(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    for line in ("step --until nope", "run --until )"):
+        assert "goes on" not in ip.fails(f"%stream {line}")
+    assert ip.magics.bench.job("Count").session.can_resume
+
+
+def test_what_replaces_or_changes_a_failed_job_says_what_is_dropped(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream send mem.clicks bad --partition 0")
+    ip.fails("%stream step 10")
+    ip.run("%stream streams create mem.more")
+    assert ip.run("%stream attach mem.more") == (
+        "Count reads mem.clicks, mem.more; it had failed, and its next step goes on from its last checkpoint"
+    )
+    ip.fails("%stream step 10")
+    assert ip.run("%stream create Count").splitlines()[-1] == (
+        "it replaces the former Count, which had failed: nothing since its last checkpoint is committed"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shlex
@@ -157,10 +158,10 @@ def number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds") from None
+    with contextlib.suppress(ValueError):
+        if (number := float(text)) >= 0:
+            return number
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
 
 
 def takes_job(parser: Parser, *, needed: bool = False) -> Parser:

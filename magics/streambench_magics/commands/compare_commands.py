@@ -71,10 +71,12 @@ class CompareCommands(JobCommands):
             with self._running(job):
                 last = args.last or REPLAYED
                 return compare(a, b, session, last=last, attributes=attributes, progress=progress)
+        config = None
+        if not Path(over).is_file():
+            config = self.bench.config_with(over.partition(".")[0]) if job is None else job.config
         if job is None:
-            return compare(a, b, over, attributes=attributes, progress=progress)
+            return compare(a, b, over, config=config, attributes=attributes, progress=progress)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None
-        config = None if Path(over).is_file() else job.config
         with self._running(job):
             return compare(a, b, over, task=task, config=config, attributes=attributes, progress=progress)
 

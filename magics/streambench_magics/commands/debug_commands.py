@@ -9,7 +9,7 @@ from typing import Any
 
 from streambench.container.container import Until
 from streambench.counts import counted
-from streambench.debug.control.session import Session
+from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
 from streambench.debug.effects.events import changed_text
 from streambench.debug.stopping.breakpoints import Kind
@@ -39,6 +39,7 @@ class DebugCommands(JobCommands):
 
     def _step(self, args: Namespace) -> None:
         name, number = name_and_number(args.what, PARSERS["step"], self.bench.jobs)
+        self._check_condition(args.until)
         job = self.bench.job(name)
         session = job.session
         if session is not None and not session.live:
@@ -108,6 +109,7 @@ class DebugCommands(JobCommands):
 
     def _run(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
+        condition_of_run(args.until, self.bench.namespace)  # before it starts
         until: Until | Conditional = args.messages if args.messages is not None else args.until
         with self._running(job):
             self._start(job)
@@ -140,6 +142,10 @@ class DebugCommands(JobCommands):
             print(f"breakpoint {args.remove} is removed")
             return None
         if args.condition is None and args.on is None:
+            if args.once or args.hits > 1:
+                raise MagicError(
+                    f"--once and --hits go with a condition, or --on KIND; {PARSERS['break'].usage_line()}"
+                )
             return self._breakpoints(job)
         with self._running(job):
             on: Kind = args.on or Condition(args.condition, self.bench.namespace).kind or "message"

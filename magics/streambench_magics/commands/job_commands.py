@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from IPython.core.interactiveshell import InteractiveShell
 
 from streambench.debug.control.session import Session
+from streambench.debug.stopping.conditions import Condition
 from streambench.debug.view.panel_state import static_view
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.failure import user_frames
@@ -51,6 +52,11 @@ class JobCommands:
                 print(
                     f"{what} again on a copy, to rebuild the state: prints come twice, outputs do not"
                 )
+
+    def _check_condition(self, until: str | None) -> None:
+        """Raise ConditionError for what is no condition, before the job is started or paused for it."""
+        if until is not None:
+            Condition(until, self.bench.namespace)
 
     @contextlib.contextmanager
     def _running(self, job: Job) -> Iterator[None]:

@@ -52,6 +52,7 @@ class TimeCommands(JobCommands):
     def _travel(self, args: Namespace, way: Literal["back", "forward"]) -> tuple[Job, Session, int]:
         """Go the messages that are asked for, or up to a condition; the job, and where it was before."""
         job, number = self._job_and_number(args.what, way)
+        self._check_condition(args.until)
         session = self._still_session(job)
         before, had_branch = session.position, session.branched
         go, go_until = (
@@ -68,13 +69,13 @@ class TimeCommands(JobCommands):
     def _goto(self, args: Namespace) -> None:
         *names, where = args.what
         job = self.bench.job(_one_name(names, "goto"))
-        session = self._still_session(job)
         figures = _figures(where)
         if not figures.isdecimal() and "@" not in where:
             raise MagicError(
                 f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
                 f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
             )
+        session = self._still_session(job)
         had_branch = session.branched
         with self._travelling(job, session):
             reached = session.goto(int(figures) if figures.isdecimal() else where)

@@ -42,7 +42,8 @@ class Workbench:
         if name is None or name not in self.jobs:
             known = f"; there is {', '.join(self.jobs)}" if self.jobs else ""
             asked = f"there is no job {name}" if name else "there is no job yet"
-            raise MagicError(f"{asked}{known}: %stream create {name or 'NAME'} --task TASK makes one")
+            made = name if name is not None and name.isidentifier() else "NAME"
+            raise MagicError(f"{asked}{known}: %stream create {made} --task TASK makes one")
         self._last = name
         return self.jobs[name]
 

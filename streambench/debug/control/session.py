@@ -132,6 +132,7 @@ class Session(Stops):
     def forward(self, n: int = 1) -> int:
         """Go ``n`` messages forward, at most to the newest position, or to a breakpoint; the new position.
         Raises ContainerStateError, ConditionError, and in a branch what its tasks raise."""
+        self._breakpoints.begin()
         if not self._breakpoints.all:
             return self.goto(min(self.position + n, self.latest))
         self._step_in_past(n)
@@ -176,6 +177,7 @@ class Session(Stops):
         """Follow what was recorded, or the branch; how many messages."""
         before = self.position
         condition = None if until is None else Condition(until, self._namespace)
+        self._breakpoints.begin()
         past = self._past
         if condition is None and not self._breakpoints.all and self._observer is None:
             if past is not None and past.branch:
@@ -187,7 +189,6 @@ class Session(Stops):
             if condition is None
             else self._breakpoints.add(condition, condition.kind or "message", is_listed=False)
         )
-        self._breakpoints.begin()
         try:
             return walk(self, self._breakpoints, n)
         finally:
@@ -210,7 +211,7 @@ class Session(Stops):
         Raises ConditionError for what is no expression."""
         self._check_still()
         self._require_live("run")
-        condition = self._condition_of(until)
+        condition = condition_of_run(until, self._namespace)
         self._resume()
         plain: Until = None if condition is not None else until  # type: ignore[assignment]
         advance = partial(self.container.run, plain)
@@ -413,18 +414,6 @@ class Session(Stops):
         remedy = words("remove breakpoint", stopped.breakpoint.id)
         raise ConditionError(f"{stopped.error}; {remedy} removes it") from stopped.error.__cause__
 
-    def _condition_of(self, until: Until | Conditional) -> Condition | None:
-        """The condition that a run is to end at; None where ``until`` is none."""
-        if until is None or until == "caught-up" or isinstance(until, int):
-            return None
-        if callable(until) and not _takes_moment(until):
-            return None
-        try:
-            return Condition(cast("Conditional", until), self._namespace)
-        except ConditionError as error:
-            meant = suggest(until, ["caught-up"]) if isinstance(until, str) else ""
-            raise ConditionError(f"{error}; {meant}") from None if meant else error
-
     def _leave_alone(self) -> None:
         """Abandon the container while a thread drives it that does not end."""
         new = threading.RLock()
@@ -438,6 +427,21 @@ class Session(Stops):
         clear_interrupts()
         self._ended.set()
         self._changed()
+
+
+def condition_of_run(until: Until | Conditional, namespace: Mapping[str, Any]) -> Condition | None:
+    """The condition that a run is to end at; None where ``until`` is none."""
+    if until is None or until == "caught-up" or isinstance(until, int):
+        return None
+    if callable(until) and not _takes_moment(until):
+        return None
+    try:
+        return Condition(cast("Conditional", until), namespace)
+    except ConditionError as error:
+        meant = suggest(until, ["caught-up"]) if isinstance(until, str) else ""
+        if not meant:
+            raise
+        raise ConditionError(f"{error}; {meant}") from None
 
 
 def _takes_moment(function: Callable[..., object]) -> bool:

@@ -8,6 +8,7 @@ from streambench.debug.control.records import Records
 from streambench.debug.stopping.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
 from streambench.errors import StreambenchError
+from streambench.model import SystemStreamPartition
 
 _LAST_COMMITS = 20
 
@@ -62,6 +63,22 @@ class Stops(Records):
     def stopped_at(self) -> Stopped | None:
         """The breakpoint at which the last step or run stopped, and what it saw; None where it did not."""
         return self._breakpoints.stopped
+
+    def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
+        reached = super().goto(position, offset)
+        self._forget_passed_stop()
+        return reached
+
+    def go_live(self) -> int:
+        latest = super().go_live()
+        self._forget_passed_stop()
+        return latest
+
+    def _forget_passed_stop(self) -> None:
+        """Forget a stop in the past where it is live again."""
+        stopped = self._breakpoints.stopped
+        if self.live and stopped is not None and stopped.moment.position < self.position:
+            self._breakpoints.begin()
 
     def landmarks(self) -> dict[int, str]:
         """The positions of the history at which something was, with what that was: its begin and end, its

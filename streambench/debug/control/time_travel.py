@@ -191,7 +191,7 @@ class TimeTravel(Inspection):
         found = history.position_of(ssp, str(offset))
         if found is None:
             raise ContainerStateError(
-                f"{ssp}@{offset} is not in the history, which reaches from {history.oldest:,} to "
+                f"{ssp}@{offset} is not in the history, which reaches from position {history.oldest:,} to "
                 f"{history.latest:,}"
             )
         return found

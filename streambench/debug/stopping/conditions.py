@@ -27,7 +27,7 @@ class ConditionError(StreambenchError):
 def named_expression(text: str) -> tuple[str, str]:
     """The name and the expression of a watch, of ``NAME=EXPRESSION``. Raises ConditionError."""
     name, equals, expression = text.partition("=")
-    if not equals or not name.strip().isidentifier() or expression.startswith("="):
+    if not equals or not name.strip().isidentifier() or expression.strip()[:1] in ("", "="):
         raise ConditionError("a watch is NAME=EXPRESSION")
     return name.strip(), expression.strip()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from IPython.utils.capture import capture_output
 
 from streambench.errors import ConfigError, StreambenchError, TaskError
 from streambench_magics.commands.commands import PARSERS
@@ -392,3 +393,25 @@ def test_there_is_nothing_to_stop_or_pause_before_start_and_after_stop(ip: Shell
     ip.run("%stream step")
     assert ip.run("%stream stop") == "Count is stopped, with everything committed"
     assert ip.run("%stream stop") == "Count is stopped already"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("break --once", "--once and --hits go with a condition, or --on KIND; usage: %stream break"),
+        ("watch a=", "a watch is NAME=EXPRESSION; usage: %stream watch"),
+        ("diff -1 3", "there is no job -1; there is Count: %stream create NAME --task TASK makes one"),
+        ("wait --timeout -1", "argument --timeout: '-1' is not a number of seconds; usage: %stream wait"),
+        ("STEP", "there is no %stream STEP; did you mean step? %stream help lists what there is"),
+        ("create Other --task Count --inputs mem.nope", "there is no mem.nope yet: %stream streams create"),
+        ("compare Count Count --over nope", "nope is neither a file nor a stream"),
+    ],
+)
+def test_what_is_not_quite_right_is_told_with_its_remedy(ip: Shell, line: str, said: str) -> None:
+    ip.run("%stream create Count --config inputs")
+    with capture_output() as captured:
+        try:
+            ip.shell.run_line_magic("stream", f"{line} --config inputs" if "create" in line else line)
+        except StreambenchError as error:
+            print(error)
+    assert said in captured.stdout

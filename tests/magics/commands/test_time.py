@@ -235,3 +235,19 @@ def test_a_branch_that_is_left_behind_is_said_to_be_dropped(tally: Shell) -> Non
 
 def test_to_wait_for_a_job_in_the_past_says_where_it_stands(tally: Shell) -> None:
     assert tally.run("%stream goto 3") == tally.run("%stream wait")
+
+
+@pytest.mark.parametrize("way", ["forward", "step", "goto 5"])
+def test_a_stop_that_is_left_behind_is_not_told_again(tally: Shell, way: str) -> None:
+    tally.run("%stream goto 1")
+    assert "Tally is paused at 3: message is 'c'" in tally.run("%stream step --until message == 'c'")
+    assert "is paused at" not in tally.run(f"%stream {way}")
+    tally.run("%stream live")
+    assert tally.run("%stream wait") == "Tally is paused: 5 messages processed, after message 5, 1 left"
+
+
+@pytest.mark.parametrize("line", ["step --until nope", "run --until )", "back --until nope", "goto nowhere"])
+def test_what_is_mistyped_does_not_pause_a_job_that_runs(tally: Shell, line: str) -> None:
+    tally.run("%stream run")
+    tally.fails(f"%stream {line}")
+    assert tally.magics.bench.job("Tally").state == "running"

@@ -48,6 +48,8 @@ def test_until_without_a_condition_is_an_error(delays: Shell) -> None:
 def test_a_part_of_caught_up_is_recognized(delays: Shell) -> None:
     with pytest.raises(ConditionError, match=r"unknown name 'caught'.*; did you mean caught-up\?"):
         delays.run("%stream run --until caught")
+    with pytest.raises(ConditionError, match=r"error, position$"):
+        delays.run("%stream run --until zzz")
 
 
 def test_conditions_without_quotes_stop_steps_and_runs(delays: Shell) -> None:
