@@ -13,14 +13,25 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import Job, environment_of_programs
+from tests.surroundings import SOAK
 
 
 def run_script(directory: Path, text: str) -> list[str]:
     """Run a program of its own in this environment; the lines that it prints."""
     program = start(directory, text)
-    said, noise = program.communicate(timeout=240)
+    said, noise = ended(program)
     assert program.returncode == 0, said + noise
     return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
+
+
+def ended(program: subprocess.Popen[str]) -> tuple[str, str]:
+    """Its output and its errors, when it has ended; it ends with the test."""
+    try:
+        return program.communicate()
+    finally:
+        if program.poll() is None:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.communicate()
 
 
 def start(directory: Path, text: str, command: list[str | Path] | None = None) -> subprocess.Popen[str]:
@@ -75,19 +86,14 @@ def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
     return said
 
 
-@pytest.mark.usefixtures("spark_installed")
-def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job) -> None:
-    assert in_a_program(job, arguments='master="local[2]"', after=f"{PRINTED}; {NOTHING_LEFT}") == [
-        "[20, 1, [0, 1]]",
-        str(["what a task prints is Spark's"] * 10),
-        "0 processes left",
-    ]
+# In make test the cluster alone: it starts all that a local master starts, and executors.
+MASTERS = ["local-cluster[1,1,512]", *(["local[2]"] if SOAK else [])]
 
 
 @pytest.mark.usefixtures("spark_installed")
-def test_a_program_deploys_its_own_class_on_a_cluster_of_executors(job: Job) -> None:
-    arguments = 'master="local-cluster[1,1,512]"'
-    assert in_a_program(job, arguments=arguments, after=f"{PRINTED}; {NOTHING_LEFT}") == [
+@pytest.mark.parametrize("master", MASTERS)
+def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job, master: str) -> None:
+    assert in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
         "0 processes left",
@@ -125,7 +131,7 @@ def test_a_program_of_spark_submit_runs_on_the_master_it_was_given(job: Job) -> 
     options = ["spark.ui.enabled=false", "spark.ui.showConsoleProgress=true", "spark.log.level=WARN"]
     for each in options:
         command[1:1] = ["--conf", each]
-    said, noise = start(job.directory, SUBMITTED, command).communicate(timeout=240)
+    said, noise = ended(start(job.directory, SUBMITTED, command))
     assert said.splitlines()[:2] == ["local[2,3] 20", "idle 0"], noise
     assert said.splitlines()[2].startswith("there is an active Spark session on local[2,3], and this process")
     assert "Stage" not in noise

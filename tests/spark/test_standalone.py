@@ -20,6 +20,7 @@ from streambench.spark.session import lease
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import Job, connect_port, jvm_options, leaving_no_process
 from tests.spark.test_programs import run_script
+from tests.surroundings import SOAK
 
 COUNTING = {
     "stores.counts.factory": "memory",
@@ -154,9 +155,10 @@ def test_the_same_job_gives_equal_outputs_wherever_it_runs(
 ) -> None:
     ways: dict[str, Callable[[Job], object]] = {
         "run": lambda job: streambench.run(job.config, until="caught-up"),
-        "local": lambda job: deploy_apart(job.config),
         "standalone": lambda job: deploy(job.config, spark=session),
     }
+    if SOAK:  # tests/integration/test_equivalence.py compares a local master with a run
+        ways["local"] = lambda job: deploy_apart(job.config)
     jobs = {"connect": on_connect[0]}
     for way, start in ways.items():
         start(jobs.setdefault(way, job_in(tmp_path / way)))
