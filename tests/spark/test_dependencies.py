@@ -21,7 +21,7 @@ from streambench.spark.requirements import needed_by
 from streambench.spark.staged_files import StagedFiles
 from streambench.spark.submit_lines import submit_command, submit_lines
 from streambench.testing.spark_cluster import SparkCluster
-from tests.spark.conftest import Job
+from tests.spark.conftest import Job, jvm_options
 from tests.spark.test_package import QUIET, run, with_code, without_code, written
 
 WHERE = """
@@ -60,13 +60,14 @@ def test_executors_without_any_package_run_a_job_with_its_dependencies(job: Job,
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     lacking = [bare / "bin" / "python", "-c", "import streambench"]
     assert subprocess.run(lacking, cwd=tmp_path, capture_output=True, check=False).returncode == 1
-    with SparkCluster(tmp_path / "cluster", workers=1, cores=2) as cluster:
+    with SparkCluster(tmp_path / "cluster", workers=1, cores=2, java_options=jvm_options()) as cluster:
         command = submit_command(
             made, archive, archive.with_name(made.launcher), "standalone", cluster.master, packages
         )
         command[0] = str(Path(sys.executable).with_name("spark-submit"))
         pythons = [f"python={bare / 'bin' / 'python'}", f"driver.python={sys.executable}"]
-        settings = [*QUIET, *(f"spark.pyspark.{each}" for each in pythons)]
+        options = f"spark.executor.extraJavaOptions={jvm_options()}"
+        settings = [*QUIET, options, *(f"spark.pyspark.{each}" for each in pythons)]
         command[1:1] = [word for each in settings for word in ("--conf", each)]
         said = run(job, *command, "--json")
     found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
