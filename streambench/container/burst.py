@@ -307,9 +307,8 @@ class BurstRunner:
 
     def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
         """The number of collected outputs that belong to the messages before this one."""
-        return next(
-            (at for at, item in enumerate(self._outgoing) if item[2] is envelope), len(self._outgoing)
-        )
+        inputs = (origin for _, _, origin, _, _ in self._outgoing)
+        return next((at for at, origin in enumerate(inputs) if origin is envelope), len(self._outgoing))
 
     def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
         """Send what the messages before this one collected. There is an error at this one; the outputs
@@ -327,9 +326,8 @@ class BurstRunner:
         try:
             self._outbox.send(self._outgoing)
         except BaseException:
-            self._unsent = (
-                self._outgoing[min(self._outbox.failed_index, len(self._outgoing) - 1)][2]
-                if self._outgoing
-                else None
-            )
+            self._unsent = None
+            if self._outgoing:
+                failed = min(self._outbox.failed_index, len(self._outgoing) - 1)
+                _, _, self._unsent, _, _ = self._outgoing[failed]
             raise

@@ -48,7 +48,7 @@ class Failures:
     taken back; attributes of the task are not. The message may go to the dead-letter stream
     (``task.ignored.exceptions.dead.letter``).
 
-    ``ignored``: how many were ignored. ``of_window``: the place in ``outgoing`` from which on the last
+    ``ignored``: how many were ignored. ``of_window``: the index in ``outgoing`` from which on the last
     window() has sent, and what stood there first.
     """
 
@@ -215,7 +215,7 @@ def placed(
 ) -> StreambenchError:
     """The error of the output at index ``at``, with the message that led to it, and the callback that sent
     it. The line of the ``send`` is not known any more."""
-    envelope = outgoing[at][2]
+    _, _, envelope, _, _ = outgoing[at]
     if envelope is None:
         text = f"{error} ({sent})" if sent else str(error)
     else:
@@ -238,7 +238,8 @@ def sent_in(
     if task is None or is_dead_letter(output):
         return ""
     window, first = of_window
-    is_of_window = at >= window and outgoing[window][1] is first
+    _, opening, *_ = outgoing[min(window, at)]
+    is_of_window = at >= window and opening is first
     if is_of_window:
         name = "window"
     elif origin is None:
@@ -246,5 +247,5 @@ def sent_in(
     else:
         name = "process_batch" if task.takes_batches else "process"
     of_callback = outgoing[window if is_of_window else 0 : at]
-    before = sum(1 for each in of_callback if each[0] == source and each[2] is origin)
+    before = sum(1 for sender, _, led, *_ in of_callback if sender == source and led is origin)
     return f"send no. {before + 1} of {task.callback(name)}"

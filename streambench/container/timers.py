@@ -218,7 +218,8 @@ class Windows:
                     self._failures.at_callback(error, task.window_coordinator, "window", mark)
                 task.window_ms = now_ms
                 task.window_sent = task.window_sent or len(outgoing) > mark
-        self._failures.of_window = (first, outgoing[first][1] if len(outgoing) > first else None)
+        _, output, *_ = outgoing[first] if len(outgoing) > first else (None, None)
+        self._failures.of_window = (first, output)
 
 
 class Timers:

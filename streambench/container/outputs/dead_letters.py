@@ -243,9 +243,12 @@ class DeadLetters:
         batch."""
         if self.stream is None:
             return []
-        return [
-            item for item in collected if is_dead_letter(item[1]) and item[1].system_stream == self.stream
-        ]
+        found: Collected = []
+        for item in collected:
+            _, output, *_ = item
+            if is_dead_letter(output) and output.system_stream == self.stream:
+                found.append(item)
+        return found
 
     def only_dead_letters(self, put: Write) -> Write:
         """The writer of the dead-letter stream, which tasks cannot send to."""
