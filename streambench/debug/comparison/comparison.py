@@ -18,7 +18,7 @@ from streambench.debug.control.hot_swap import RunAgain
 from streambench.debug.control.session import Session
 from streambench.debug.effects.differences import (
     Difference,
-    Place,
+    MessageRef,
     Stores,
     differences,
     differing_entries,
@@ -174,7 +174,7 @@ def _ran(session: Session, error: str | None) -> _Ran:
     assert history is not None and recording is not None
     end = session.position
     places = {history.oldest: _BEGIN}
-    places |= {at: (ssp, offset) for at, ssp, offset in history.places(to=end)}
+    places |= {at: (ssp, offset) for at, ssp, offset in history.message_refs(to=end)}
     all_effects = session.effects(0)
     effects = {places[each.position]: each for each in all_effects if each.position in places}
     outputs = [output for each in all_effects for output in each.outputs]
@@ -205,7 +205,7 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     history = session.history
     assert history is not None
     places: dict[int, _Step] = {ran.begin: _BEGIN}
-    places |= {at: (ssp, offset) for at, ssp, offset in history.places(ran.begin, ran.end)}
+    places |= {at: (ssp, offset) for at, ssp, offset in history.message_refs(ran.begin, ran.end)}
     messages = {
         step: message for at, step in places.items() if (message := history.message_at(at)) is not None
     }
@@ -220,10 +220,10 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
 def _compared(a: _Ran, b: _Ran) -> Comparison:
     both = [step for step in a.steps if step in b.steps]
 
-    def place_of(step: _Step) -> Place:
-        return Place(a.steps[step], step[0], step[1] or None)
+    def message_of(step: _Step) -> MessageRef:
+        return MessageRef(a.steps[step], step[0], step[1] or None)
 
-    found = list(differences(a.effects, b.effects, both, place_of))
+    found = list(differences(a.effects, b.effects, both, message_of))
     if a.error != b.error:
         failed = next(each for each in (a.failed_at, b.failed_at, (None, "")) if each is not None)
         at = 1 + min(max(each.steps.values()) for each in (a, b) if each.error is not None)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task
 from streambench.debug.control.time_travel import TimeTravel
-from streambench.debug.effects.differences import Difference, Place, Stores, differences
+from streambench.debug.effects.differences import Difference, MessageRef, Stores, differences
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.slices import Progress, Slices, Stoppable
 from streambench.debug.history.attributes import set_user_values, user_values
@@ -189,10 +189,10 @@ class HotSwap(TimeTravel):
         was = self._effects_of(
             history.writes(begin, now.end), self._made_of(history.outputs(begin, now.end), held=False)
         )
-        found = list(differences(was, now.effects, sorted(was.keys() | now.effects.keys()), now.place_of))
+        found = list(differences(was, now.effects, sorted(was.keys() | now.effects.keys()), now.message_of))
         if now.error is not None:
             found = [each for each in found if each.position < now.end]
-            found.append(Difference(*now.place_of(now.end), "error", "", None, now.error))
+            found.append(Difference(*now.message_of(now.end), "error", "", None, now.error))
         return Swap(self.position, now.end - begin, tuple(found), end - begin, now.error)
 
     def _replica(self, begin: int, factory: Any, *, init: bool = False, fill: bool = False) -> _Again:
@@ -211,8 +211,8 @@ class HotSwap(TimeTravel):
             replica.writes_from(writes), self._made_of(replica.outputs[outputs:], held=False)
         )
         stores = {task.name: self._entries(task) for task in replica.tasks}
-        place_of = partial(_place, self._living_history())
-        return RunAgain(effects, begin, replica.position, error, stores, place_of, interrupted)
+        message_of = partial(_message_ref, self._living_history())
+        return RunAgain(effects, begin, replica.position, error, stores, message_of, interrupted)
 
 
 class RunAgain(NamedTuple):
@@ -224,7 +224,7 @@ class RunAgain(NamedTuple):
     end: int
     error: str | None
     stores: Stores
-    place_of: Callable[[int], Place]
+    message_of: Callable[[int], MessageRef]
     interrupted: bool = False
 
 
@@ -245,9 +245,9 @@ def _go_on(again: _Again, position: int) -> str | None:
     return None
 
 
-def _place(history: History, position: int) -> Place:
-    """The place of the message at a position."""
-    return Place(position, *(history.place_of(position) or (None, None)))
+def _message_ref(history: History, position: int) -> MessageRef:
+    """The message at a position."""
+    return MessageRef(position, *(history.message_ref(position) or (None, None)))
 
 
 def _bind(tasks: Sequence[TaskInstance], objects: Sequence[tuple[Any, dict[str, Any]]]) -> None:

@@ -350,11 +350,11 @@ class Inspection(Driven):
     def _changes_of(self, writes: Iterable[StoreWrite]) -> list[Change]:
         """The changes that writes have made."""
         made, history, definitions = list(writes), self._history(), self._definitions()
-        place_of: Callable[[int], tuple[SystemStreamPartition, str] | None] = history.place_of
+        message_ref: Callable[[int], tuple[SystemStreamPartition, str] | None] = history.message_ref
         if len(made) > _FEW:
-            # One place alone takes a count of the messages before it.
-            known = history.places(min(each[0] for each in made) - 1, max(each[0] for each in made))
-            place_of = {position: (ssp, offset) for position, ssp, offset in known}.get
+            # One message alone takes a count of the messages before it.
+            known = history.message_refs(min(each[0] for each in made) - 1, max(each[0] for each in made))
+            message_ref = {position: (ssp, offset) for position, ssp, offset in known}.get
         changes = []
         for position, number, key, former, value in made:
             task, store = history.trace.stores[number]
@@ -364,7 +364,7 @@ class Inspection(Driven):
                 None if each is None else readable(definition.value_serde, each[skip:])
                 for each in (former, value)
             )
-            ssp, offset = place_of(position) or (None, None)
+            ssp, offset = message_ref(position) or (None, None)
             shown_key = readable(definition.key_serde, key)
             changes.append(Change(position, ssp, offset, before, after, task, store, shown_key))
         return changes

@@ -239,10 +239,10 @@ class Recorder:
         failing, count = progress.unfinished, progress.unfinished_count
         if failing is None:
             return
-        place = self._history.inputs.places[failing.ssp]
-        found = list(self._following({place: count}).get(place, ()))
+        index = self._history.inputs.indexes[failing.ssp]
+        found = list(self._following({index: count}).get(index, ()))
         if found and found[0][0] == failing.offset:
-            self._write_messages([place] * len(found), {place: iter(found)})
+            self._write_messages([index] * len(found), {index: iter(found)})
             if len(found) > 1:
                 self._rows.append(batch_row(self._done, len(found)))
 
@@ -251,23 +251,23 @@ class Recorder:
         inputs = self._history.inputs
         chunks = inputs.since(self._numbers)
         return {
-            place: islice(_messages(chunks[inputs.ssps[place]]), count) for place, count in counts.items()
+            index: islice(_messages(chunks[inputs.ssps[index]]), count) for index, count in counts.items()
         }
 
     def _write_messages(
         self, order: Sequence[int], found: Mapping[int, Iterator[_Message]], more: Sequence[Row] = ()
     ) -> None:
         """Write messages, and these rows in the same block."""
-        rows = [next(found[place]) for place in order]
-        for place, count in Counter(order).items():
-            self._numbers[place] += count
+        rows = [next(found[index]) for index in order]
+        for index, count in Counter(order).items():
+            self._numbers[index] += count
         offsets, keys, messages, timestamps, headers = map(list, zip(*rows, strict=True))
         key_data, key_as = value_columns(keys)
         data, data_as = value_columns(messages)
         columns: dict[str, list[Any]] = {
             "kind": ["message"] * len(order),
             "position": list(range(self._done + 1, self._done + len(order) + 1)),
-            "source": [self._names[place] for place in order],
+            "source": [self._names[index] for index in order],
             "offset": offsets, "key": key_data, "message": data, "timestamp": timestamps,
             "headers": headers, "key_as": key_as, "message_as": data_as,
         }  # fmt: skip
@@ -310,8 +310,8 @@ def _events_before(block: Block, position: int, callbacks: int) -> int:
     count = callbacks - block.first_callback
     if count <= 0:
         return before
-    places = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
-    return max(before, places[count - 1]) if count <= len(places) else before
+    positions = [number for number, each in enumerate(block.events, start=1) if each.kind != "commit"]
+    return max(before, positions[count - 1]) if count <= len(positions) else before
 
 
 def task_starts(container: Container, since: Block | None = None) -> list[TaskStart]:

@@ -71,14 +71,14 @@ def crash_at(history: History, position: int, outputs: Outputs, *, inside_commit
     if inside_commit and not ends:
         raise ContainerStateError(f"no task was committed at {position:,}: crash there without inside_commit")
     comparisons = [each for _, _, each in found]
-    places = {at for each in comparisons if each.restart for at in each.restart.places if at <= position}
+    again = {at for each in comparisons if each.restart for at in each.restart.positions if at <= position}
     fate = _Fate(comparisons, outputs, is_whole=history.container.runtime.outbox.whole)
     return Crash(
         position=position,
         guarantee=guarantee_of(history),
         inside_commit=inside_commit,
         committed={task: epoch.begin.position for group, epoch, _ in found for task in group.tasks},
-        again=tuple(each for at in sorted(places) if (each := history.message_at(at)) is not None),
+        again=tuple(each for at in sorted(again) if (each := history.message_at(at)) is not None),
         outputs_twice=fate.twice,
         outputs_new=fate.new,
         outputs_lost=fate.lost,
@@ -222,14 +222,14 @@ _Entry = tuple[StoreKey, bytes | None, bytes | None]
 
 def _changed_since_commit(comparisons: Iterable[CrashComparison]) -> Iterator[_Entry]:
     for each in comparisons:
-        for place, was in each.at_commit.items():
-            yield place, each.values[0].get(place), was
+        for key, was in each.at_commit.items():
+            yield key, each.values[0].get(key), was
 
 
 def _differing(comparisons: Iterable[CrashComparison]) -> Iterator[_Entry]:
     for each in comparisons:
-        for place in each.differing:
-            yield place, each.values[0].get(place), each.values[1].get(place)
+        for key in each.differing:
+            yield key, each.values[0].get(key), each.values[1].get(key)
 
 
 def _decoded(history: History, entries: Iterable[_Entry]) -> Differences:

@@ -135,17 +135,17 @@ class CrashComparison:
         if store is not None:
             self._set(side, (number, key), value, None if store.is_lost else former)
 
-    def _set(self, side: int, place: StoreKey, value: bytes | None, former: bytes | None) -> None:
+    def _set(self, side: int, key: StoreKey, value: bytes | None, former: bytes | None) -> None:
         """Set a value of one side. ``former``: the value of both before it was written first."""
-        self.values[side][place] = value
+        self.values[side][key] = value
         if side == 0:
-            self.at_commit.setdefault(place, former)
-        other = self.values[1 - side].setdefault(place, former)
-        skip = self._stores[place[0]].skip
+            self.at_commit.setdefault(key, former)
+        other = self.values[1 - side].setdefault(key, former)
+        skip = self._stores[key[0]].skip
         if value is other or (value is not None and other is not None and value[skip:] == other[skip:]):
-            self.differing.pop(place, None)
+            self.differing.pop(key, None)
         else:
-            self.differing[place] = None
+            self.differing[key] = None
 
 
 class _Store(NamedTuple):
@@ -180,8 +180,8 @@ def identities(output: Sent) -> list[Identity]:
             (output.stream, None, _known(key), _known(message))
             for key, message in zip(keys, messages, strict=False)
         ]
-    place = None if is_round_robin(output.partition_key) else (output.partition, _known(output.partition_key))
-    return [(output.stream, place, _known(output.key), _known(output.message))]
+    to = None if is_round_robin(output.partition_key) else (output.partition, _known(output.partition_key))
+    return [(output.stream, to, _known(output.key), _known(output.message))]
 
 
 def position_of(output: Sent) -> int:

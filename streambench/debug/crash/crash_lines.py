@@ -66,10 +66,10 @@ def _begins(crash: Crash) -> str:
     tasks: dict[int, list[str]] = {}
     for task, position in crash.committed.items():
         tasks.setdefault(position, []).append(task)
-    places = {position: _commit(position) for position in tasks}
+    commits = {position: _commit(position) for position in tasks}
     if len(tasks) == 1:
-        return f" from {next(iter(places.values()))}"
-    named = [f"{', '.join(tasks[position])} from {place}" for position, place in places.items()]
+        return f" from {next(iter(commits.values()))}"
+    named = [f"{', '.join(tasks[position])} from {commit}" for position, commit in commits.items()]
     more = len(named) - _MOST_TASKS
     return (
         ": "
@@ -88,14 +88,14 @@ def _again(crash: Crash) -> str:
     ranges: dict[str, list[str]] = {}
     for each in crash.again:
         ranges.setdefault(str(each.ssp), []).append(each.offset)
-    places = ", ".join(
+    spans = ", ".join(
         f"{ssp}@{offsets[0]}" + (f"..{offsets[-1]}" if len(offsets) > 1 else "")
         for ssp, offsets in list(ranges.items())[:_MOST_TASKS]
     )
     more = len(ranges) - _MOST_TASKS
-    places += f" and of {counted(more, 'more partition')}" if more > 0 else ""
+    spans += f" and of {counted(more, 'more partition')}" if more > 0 else ""
     comes = "comes" if len(crash.again) == 1 else "come"
-    return f"{counted(len(crash.again), 'message')} {comes} again: {places}"
+    return f"{counted(len(crash.again), 'message')} {comes} again: {spans}"
 
 
 def _outputs(what: str, outputs: tuple[Output, ...], shown: Shown) -> list[str]:

@@ -25,7 +25,7 @@ _EVENTS = ("window", "end_of_stream")
 class Restart(Replica):
     """Some tasks of a container after a crash: new objects, with the stores and offsets of a commit.
 
-    Messages come again in the order in which they came, and windows where they were. ``places``: the
+    Messages come again in the order in which they came, and windows where they were. ``positions``: the
     positions of the messages that it may get."""
 
     def __init__(
@@ -39,8 +39,8 @@ class Restart(Replica):
             for event in epoch.events
             if event.kind in _EVENTS and not set(event.tasks).isdisjoint(group.tasks)
         ]
-        self.places = array("q", (position for position, _ in order))
-        self._following: deque[tuple[int, TraceEvent | None]] = deque(_merged(self.places, events))
+        self.positions = array("q", (position for position, _ in order))
+        self._following: deque[tuple[int, TraceEvent | None]] = deque(_merged(self.positions, events))
         super().__init__(history, block, factory, _script(history, block, group, epoch, order, values))
 
     def begin(self) -> None:
@@ -83,15 +83,15 @@ def _order(
         if each.start >= last:
             return
         known = max(0, epoch.begin.position - each.start)
-        for position, place in enumerate(each.order[known : last - each.start], each.start + known + 1):
-            if ssps[place] in group.ssps:
-                yield position, ssps[place]
+        for position, index in enumerate(each.order[known : last - each.start], each.start + known + 1):
+            if ssps[index] in group.ssps:
+                yield position, ssps[index]
 
 
-def _merged(places: array[int], events: list[TraceEvent]) -> Iterator[tuple[int, TraceEvent | None]]:
+def _merged(positions: array[int], events: list[TraceEvent]) -> Iterator[tuple[int, TraceEvent | None]]:
     """Messages and events in their order: an event follows the message at its position."""
     left = deque(events)
-    for position in places:
+    for position in positions:
         while left and left[0].position < position:
             yield left[0].position, left.popleft()
         yield position, None
@@ -109,8 +109,8 @@ def _script(
 ) -> Script:
     before = block.order[: epoch.begin.position - block.start]
     numbers = array("q", block.numbers)
-    for place, count in Counter(before).items():
-        numbers[place] += count
+    for index, count in Counter(before).items():
+        numbers[index] += count
     read = set(before)
     offsets = {
         task.name: [
@@ -144,8 +144,8 @@ def _offset(
     was: tuple[str | None, str | None],
 ) -> tuple[str | None, str | None]:
     """The offset of a task in a partition after so many messages of it, and where it begins later."""
-    place = history.inputs.places[ssp]
+    index = history.inputs.indexes[ssp]
     offset, skip_before = was
     return (
-        history.inputs.partition(place).offset(numbers[place] - 1) if place in read else offset
+        history.inputs.partition(index).offset(numbers[index] - 1) if index in read else offset
     ), skip_before

@@ -17,8 +17,8 @@ Stores = dict[str, dict[str, dict[Any, Any]]]
 """Per task, store and key the values."""
 
 
-class Place(NamedTuple):
-    """The place of a message: its position, and its offset where that is known."""
+class MessageRef(NamedTuple):
+    """A message: its position, and its offset where that is known."""
 
     position: int
     ssp: SystemStreamPartition | None = None
@@ -51,7 +51,7 @@ def differences(
     one: Mapping[_Step, Effects],
     other: Mapping[_Step, Effects],
     order: Sequence[_Step],
-    place_of: Callable[[_Step], Place],
+    message_of: Callable[[_Step], MessageRef],
 ) -> Iterator[Difference]:
     """The first difference at each step that is not alike, in this order of the steps.
 
@@ -62,7 +62,7 @@ def differences(
         before, after = one.get(step, nothing), other.get(step, nothing)
         found = _of_state(before.changes, after.changes) or _of_outputs(before.outputs, after.outputs)
         if found is not None:
-            yield Difference(*place_of(step), *found)
+            yield Difference(*message_of(step), *found)
 
 
 _Found = tuple[str, str, Any, Any]

@@ -29,20 +29,20 @@ def net(changes: list[Change]) -> tuple[Change, ...]:
     first: dict[tuple[str, str, str], Change] = {}
     last: dict[tuple[str, str, str], Change] = {}
     for each in changes:
-        place = each.task, each.store, repr(each.key)
-        first.setdefault(place, each)
-        last[place] = each
+        key = each.task, each.store, repr(each.key)
+        first.setdefault(key, each)
+        last[key] = each
     return tuple(
         Change(
             each.position,
             each.ssp,
             each.offset,
             each.before,
-            last[place].after,
+            last[key].after,
             each.task,
             each.store,
             each.key,
         )
-        for place, each in first.items()
-        if each.before != last[place].after
+        for key, each in first.items()
+        if each.before != last[key].after
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Block:
     """A part of the history, from position ``start`` on. ``size``: in bytes, roughly; ``copied``: at first.
 
-    ``order``: the partitions of its messages, by their places; ``batches``: which of them a task got at once.
+    ``order``: the partitions of its messages, by index; ``batches``: which of them a task got at once.
     A block ends where a batch does. ``numbers``: per partition, the messages chosen before it. ``offsets``:
     per task its offsets, and where it begins later than its partition. ``keyless``: per stream, the messages
     without a key sent before it. ``first_output``, ``first_write``: the numbers of its first output and of

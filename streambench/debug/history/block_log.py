@@ -180,25 +180,25 @@ class BlockLog:
         trace.clear()
 
     def _read_choices(self, batches: Sequence[tuple[int, int]]) -> tuple[array[int], dict[int, int]]:
-        """The partitions of the chosen messages by their places, and the positions of what was chosen by its
+        """The partitions of the chosen messages by their indexes, and the positions of what was chosen by its
         identity. A batch has one entry for all its messages."""
-        trace, places, numbers = self.trace, self.inputs.places, self._numbers
+        trace, indexes, numbers = self.trace, self.inputs.indexes, self._numbers
         chosen, base = trace.chosen, trace.base
         is_asked = bool(trace.traced or trace.sent or trace.ticks)
         order, where, done = array("L"), dict[int, int](), 0
         for end, count in (*batches, (trace.position, 0)):
             first = end - count - base
             singles = chosen[done:first]
-            single_places = list(map(places.__getitem__, map(_ssp, singles)))
-            order.extend(single_places)
-            for place, times in Counter(single_places).items():
-                numbers[place] += times
+            single_indexes = list(map(indexes.__getitem__, map(_ssp, singles)))
+            order.extend(single_indexes)
+            for index, times in Counter(single_indexes).items():
+                numbers[index] += times
             if is_asked:
                 where.update(zip(map(id, singles), range(base + done + 1, base + first + 1), strict=True))
             if count:
-                place = places[chosen[first].ssp]
-                order.extend(array("L", [place]) * count)
-                numbers[place] += count
+                index = indexes[chosen[first].ssp]
+                order.extend(array("L", [index]) * count)
+                numbers[index] += count
                 where[id(chosen[first])] = end
             done = end - base
         return order, where

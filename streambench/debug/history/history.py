@@ -88,8 +88,8 @@ class History(BlockLog):
         block, inputs = self.block_at(position), self.inputs
         counts = Counter(block.order[: position - block.start])
         last = {
-            inputs.ssps[place]: inputs.partition(place).offset(block.numbers[place] + count - 1)
-            for place, count in counts.items()
+            inputs.ssps[index]: inputs.partition(index).offset(block.numbers[index] + count - 1)
+            for index, count in counts.items()
         }
         found: dict[str, dict[SystemStreamPartition, str]] = {}
         for task in self.container.tasks:
@@ -154,8 +154,8 @@ class History(BlockLog):
         progress = self.container.status.progress
         failed = progress.unfinished
         assert failed is not None
-        place = self.inputs.places[failed.ssp]
-        pieces = self.inputs.partition(place).copies(self._numbers[place], progress.unfinished_count)
+        index = self.inputs.indexes[failed.ssp]
+        pieces = self.inputs.partition(index).copies(self._numbers[index], progress.unfinished_count)
         return pieces, self._decoded(pieces[0].part(0, 1).envelopes()[0])
 
     def edges(self, position: int) -> tuple[int, int]:
@@ -176,34 +176,34 @@ class History(BlockLog):
         begin, end = self.edges(position)
         return position if end == position else begin
 
-    def place_of(self, position: int) -> tuple[SystemStreamPartition, str] | None:
+    def message_ref(self, position: int) -> tuple[SystemStreamPartition, str] | None:
         """The partition and offset of the message at a position; None where it is not known any more."""
         found = self._number_of(position)
         if found is None:
             return None
-        place, number = found
-        return self.inputs.ssps[place], self.inputs.partition(place).offset(number)
+        index, number = found
+        return self.inputs.ssps[index], self.inputs.partition(index).offset(number)
 
-    def places(
+    def message_refs(
         self, since: int = 0, to: int | None = None
     ) -> Iterator[tuple[int, SystemStreamPartition, str]]:
         """The position, partition and offset of each message after ``since`` and up to ``to``, in order."""
         for block in self._blocks_between(since, to):
             numbers, first = list(block.numbers), max(since - block.start, 0)
-            for place, count in Counter(block.order[:first]).items():
-                numbers[place] += count
+            for index, count in Counter(block.order[:first]).items():
+                numbers[index] += count
             last = None if to is None else to - block.start
-            for position, place in enumerate(block.order[first:last], start=block.start + first + 1):
-                yield position, self.inputs.ssps[place], self.inputs.partition(place).offset(numbers[place])
-                numbers[place] += 1
+            for position, index in enumerate(block.order[first:last], start=block.start + first + 1):
+                yield position, self.inputs.ssps[index], self.inputs.partition(index).offset(numbers[index])
+                numbers[index] += 1
 
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
         """The message at a position, decoded where that is possible; None where it is not known any more."""
         found = self._number_of(position)
         if found is None:
             return None
-        place, number = found
-        return self._decoded(self.inputs.partition(place).message(number))
+        index, number = found
+        return self._decoded(self.inputs.partition(index).message(number))
 
     def _decoded(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
         lane = self.container.runtime.multiplexer.partitions[raw.ssp]
@@ -213,16 +213,16 @@ class History(BlockLog):
     def position_of(self, ssp: SystemStreamPartition, offset: str) -> int | None:
         """The position after a message was processed last; None where it is not in the history."""
         self.read()
-        place = self.inputs.places.get(ssp)
-        number = None if place is None else self.inputs.partition(place).number(offset)
-        if place is None or number is None:
+        index = self.inputs.indexes.get(ssp)
+        number = None if index is None else self.inputs.partition(index).number(offset)
+        if index is None or number is None:
             return None
         for block in reversed(self.blocks):
-            left = number - block.numbers[place]
+            left = number - block.numbers[index]
             if left < 0:
                 continue
             for at, each in enumerate(block.order, start=block.start + 1):
-                if each == place:
+                if each == index:
                     if left == 0:
                         return at
                     left -= 1
@@ -254,11 +254,11 @@ class History(BlockLog):
         return [block for block in self.blocks if block.end > since and (to is None or block.start <= to)]
 
     def _number_of(self, position: int) -> tuple[int, int] | None:
-        """The place of the partition of the message at a position, and its number there."""
+        """The index of the partition of the message at a position, and its number there."""
         self.read()
         for block in reversed(self.blocks):
             if block.start < position <= block.end:
                 before = block.order[: position - block.start]
-                place = before[-1]
-                return place, block.numbers[place] + before.count(place) - 1
+                index = before[-1]
+                return index, block.numbers[index] + before.count(index) - 1
         return None

@@ -156,23 +156,23 @@ class RecordedConsumer(SystemConsumer):
 
 
 class RecordedInputs:
-    """The recorded messages of all input partitions of a container; a partition is known by its place in
+    """The recorded messages of all input partitions of a container; a partition is known by its index in
     ``ssps``."""
 
     def __init__(self, lanes: Mapping[SystemStreamPartition, PartitionBuffer]) -> None:
         self.ssps = list(lanes)
-        self.places = {ssp: place for place, ssp in enumerate(self.ssps)}
+        self.indexes = {ssp: index for index, ssp in enumerate(self.ssps)}
         self._partitions = [RecordedPartition() for _ in self.ssps]
 
     def add(self, chunks: deque[Messages]) -> None:
         """Take chunks as they were read."""
         while chunks:
             chunk = chunks.popleft()
-            self._partitions[self.places[chunk.ssp]].add(chunk)
+            self._partitions[self.indexes[chunk.ssp]].add(chunk)
 
-    def partition(self, place: int) -> RecordedPartition:
+    def partition(self, index: int) -> RecordedPartition:
         """The messages of a partition."""
-        return self._partitions[place]
+        return self._partitions[index]
 
     def drop_before(self, numbers: Sequence[int]) -> None:
         """Drop messages before these numbers, one per partition."""

@@ -33,10 +33,10 @@ class Writes:
     def add(self, flat: list[Any], where: Mapping[int, int], base: int) -> None:
         """Add writes as a trace has them, one field behind the other. ``where``: the positions of messages by
         their identity, negative for those to be left out; ``base``: that of unknown ones."""
-        places = flat[0::WRITE_FIELDS]
+        positions = flat[0::WRITE_FIELDS]
         positions = [
             at if type(at) is int else base if position is None else position
-            for at, position in zip(places, map(where.get, map(id, places)), strict=True)
+            for at, position in zip(positions, map(where.get, map(id, positions)), strict=True)
         ]
         if positions and min(positions) < 0:
             for number, at in enumerate(positions):

@@ -98,8 +98,8 @@ class Replica:
         """All but memory that is needed to run from its position on once more."""
         position, block = self.position, self.block
         numbers = array("q", block.numbers)
-        for place, count in Counter(block.order[: position - block.start]).items():
-            numbers[place] += count
+        for index, count in Counter(block.order[: position - block.start]).items():
+            numbers[index] += count
         return Waypoint(
             position=position,
             now_ms=self._now_ms,
@@ -137,7 +137,7 @@ class Replica:
         return True
 
     def at(self) -> int:
-        """The place of a write now: the position."""
+        """The position, for a write."""
         return self._chooser.position
 
     @property

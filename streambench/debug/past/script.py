@@ -45,11 +45,11 @@ def recorded_script(history: History, block: Block) -> Script:
     """The recorded run from the begin of a block on."""
     blocks = history.since(block)
     ssps = history.inputs.ssps
-    places = chain.from_iterable(each.order for each in blocks)
+    indexes = chain.from_iterable(each.order for each in blocks)
     return Script(
         start=block.start,
         now_ms=block.now_ms,
-        order=zip(count(block.start + 1), (ssps[place] for place in places), strict=False),
+        order=zip(count(block.start + 1), (ssps[index] for index in indexes), strict=False),
         batches=Batches(chain.from_iterable(each.batches for each in blocks)),
         events=[event for each in blocks for event in each.events if event.kind != "commit"],
         ticks=clock_ticks(blocks),
@@ -89,11 +89,11 @@ class Waypoint(Struct, kw_only=True):
         """The recorded run from here on."""
         first, *later = history.since(block)
         ssps, position = history.inputs.ssps, self.position
-        places = chain(first.order[position - first.start :], *(each.order for each in later))
+        indexes = chain(first.order[position - first.start :], *(each.order for each in later))
         return Script(
             start=position,
             now_ms=self.now_ms,
-            order=zip(count(position + 1), (ssps[place] for place in places), strict=False),
+            order=zip(count(position + 1), (ssps[index] for index in indexes), strict=False),
             batches=Batches(chain.from_iterable(each.batches for each in (first, *later))),
             events=self.events,
             ticks=self.ticks,

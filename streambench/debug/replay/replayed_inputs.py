@@ -252,10 +252,10 @@ class ReplayAdmin(MemoryAdmin):
         self._counts = counts
         self._widest = 1 + max((ssp.partition for ssp in offsets), default=0)
         self._partitions: dict[SystemStream, dict[int, Sequence[str]]] = {}
-        self._places: dict[str, int] = {}
+        self._ranks: dict[str, int] = {}
         for ssp, known in offsets.items():
             self._partitions.setdefault(ssp.system_stream, {})[ssp.partition] = known
-            self._places.update(zip(known, range(len(known)), strict=True))
+            self._ranks.update(zip(known, range(len(known)), strict=True))
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         found = {}
@@ -281,8 +281,8 @@ class ReplayAdmin(MemoryAdmin):
 
     def compare(self, offset: str, other: str) -> int | None:
         order = super().compare(offset, other)
-        if order is None and offset in self._places and other in self._places:
-            mine, others = self._places[offset], self._places[other]
+        if order is None and offset in self._ranks and other in self._ranks:
+            mine, others = self._ranks[offset], self._ranks[other]
             return (mine > others) - (mine < others)
         return order
 

@@ -43,7 +43,7 @@ def shrink(
         )
     best = list(range(len(whole)))
     try:
-        for smaller in _smaller(best, lambda places: fails(whole.only(places)), progress):
+        for smaller in _smaller(best, lambda positions: fails(whole.only(positions)), progress):
             best = smaller
     except KeyboardInterrupt:
         log.warning("interrupted: the smallest recording so far has %d messages", len(best))
@@ -56,10 +56,10 @@ def small_path(path: Path) -> Path:
 
 
 def _smaller(
-    places: Sequence[int], fails: Callable[[Sequence[int]], bool], progress: Progress
+    positions: Sequence[int], fails: Callable[[Sequence[int]], bool], progress: Progress
 ) -> Iterator[list[int]]:
-    """Ever fewer of these places for which ``fails`` is true; of the last ones none can be left out."""
-    left, parts, tried = list(places), 2, 0
+    """Ever fewer of these positions for which ``fails`` is true; of the last ones none can be left out."""
+    left, parts, tried = list(positions), 2, 0
     yield left
     while len(left) > 1 and parts:
         size = -(-len(left) // parts)
@@ -67,7 +67,7 @@ def _smaller(
         # The later messages alone, first: what leads to a failure is mostly near to it.
         candidates = [*reversed(chunks)] if parts == 2 else []
         candidates += [
-            [place for other in chunks if other is not chunk for place in other] for chunk in chunks
+            [position for other in chunks if other is not chunk for position in other] for chunk in chunks
         ]
         found = None
         for candidate in candidates:

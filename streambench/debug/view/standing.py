@@ -189,7 +189,7 @@ class StandingReader:
             {
                 each.position: f"{place[0]}@{place[1]}"
                 for each in outputs[-_MOST_OUTPUTS:]
-                if (place := history.place_of(each.position)) is not None
+                if (place := history.message_ref(each.position)) is not None
             },
         )
 

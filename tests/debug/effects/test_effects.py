@@ -43,8 +43,8 @@ def test_effects_of_many_messages_ask_once_for_what_they_share(monkeypatch: pyte
     session.step(1_000)
     one_by_one = [session.changes_at(at)[0] for at in range(11, 1_001)]
     asked: list[Any] = []
-    found, streams = History.place_of, session.container.status.systems.metadata
-    monkeypatch.setattr(History, "place_of", lambda self, at: asked.append(at) or found(self, at))
+    found, streams = History.message_ref, session.container.status.systems.metadata
+    monkeypatch.setattr(History, "message_ref", lambda self, at: asked.append(at) or found(self, at))
     monkeypatch.setattr(
         session.container.status.systems, "metadata", lambda names: asked.append(names) or streams(names)
     )
