@@ -42,8 +42,8 @@ class MessageBatch:
     Nothing is decoded before it is asked for. A message that cannot be decoded is an error only then. It is a
     SerdeError that names its offset, which ends the job as it does for ``process``. Where the configuration
     says to drop such messages or to send them to a dead-letter stream, that happens instead. ``table``,
-    ``messages`` and iteration then lack the message. ``len`` and ``to_arrow`` always count all of them. Who
-    reads only the bytes deals with them as they are.
+    ``messages`` and iteration then lack the message. ``len`` and ``to_arrow`` always count all of them. Code
+    that reads only the bytes gets them as they are.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""User code: whose a file is that stands in a traceback."""
+"""User code: the files of a traceback that are neither ours nor of an installed package."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def missing_record(ledger: Ledger, generations: Ledger, generation: int, sequenc
     """The file of a commit that a container made in an earlier generation, where it should be there and is
     not.
 
-    None where it is there or has been pruned, and after a rewind: who says where tasks go on accepts that
+    None where it is there or has been pruned, and after a rewind: its user accepts that
     outputs come again."""
     record = ledger.open(sequence)
     if record is not None:

@@ -52,12 +52,12 @@ class MessageChooser(ABC):
         """
 
     def explain(self, chosen: IncomingMessageEnvelope | None) -> Explanation:
-        """Why the last ``choose`` returned ``chosen``. With None: how things stand now, and why nothing may
-        be chosen of whom.
+        """Why the last ``choose`` returned ``chosen``. With None: the present state, and which partitions are
+        held back and why.
 
-        It is called only for display, before the next ``update`` or ``choose``, and must change
-        nothing. Messages inside that ``waiting`` does not name are added by the container, which knows whose
-        they are. Without an answer of its own a chooser is explained by its name and the first line of its
+        It is called only for display, before the next ``update`` or ``choose``, and must change nothing.
+        Messages inside that ``waiting`` does not name are added by the container, which knows their
+        partitions. Without an answer of its own a chooser is explained by its name and the first line of its
         docstring.
         """
         says = (type(self).__doc__ or "").strip().partition("\n")[0].rstrip(".")

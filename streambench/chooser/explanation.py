@@ -56,8 +56,8 @@ class Explanation(Struct, frozen=True):
         return [each for each in self.waiting if each.offset is not None and each.ssp not in self.held]
 
     def lines(self) -> list[str]:
-        """The decision in words: who decided, who comes next, who is held back and why, what the gate waits
-        for."""
+        """The decision in words: the rule, the other candidates, the next one, which are held back and why,
+        and what the gate waits for."""
         return [f"{self.winner or 'nothing was chosen'} ({self.rule})", *self.others(), *closed(self.gate)]
 
     def others(self, named: Callable[[Candidate], str] = str, most: int = _NAMED) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups: who reads which partitions, and how far each of them is, for ``streambench streams --groups``.
+"""Groups: the readers of partitions, and how far each of them is, for ``streambench streams --groups``.
 
 A group is a job: its processes share the partitions, and each job has positions of its own.
 """

@@ -1,4 +1,4 @@
-"""``streambench run``: a job on this machine, and a picture of it while it runs."""
+"""``streambench run``: a job on this machine, and a display of it while it runs."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
 
 
 def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSnapshots | None:
-    """Show pictures, and say so once where a run that does not end by itself has nothing to read."""
+    """Show snapshots, and say so once where a run that does not end by itself has nothing to read."""
     if show is None or goal == "caught-up":
         return show
 

@@ -119,7 +119,7 @@ class WatchedContainer:
         return replace(self._of.snapshot(_SNAPSHOT_S), state=self._of.state)
 
     def frame(self) -> PanelState:
-        """The frame to be shown of it. Raises StreambenchError where there is no picture of it yet."""
+        """The frame to be shown of it. Raises StreambenchError where there is no snapshot of it yet."""
         return self._reader.take(self.notice)
 
     def line(self, *, is_selected: bool) -> ContainerLine:

@@ -43,7 +43,7 @@ _UNSENT = 64
 class ChoiceBurst:
     """The next choices, taken out of the queue of a chooser and out of the partitions' buffers.
 
-    ``calls``: the messages in the order of choice, each with the callback of who gets it, its collector and
+    ``calls``: the messages in the order of choice, each with the callback that gets it, its collector and
     its coordinator. ``stop`` notes how far each task has come. After it, ``last`` is the message that was
     chosen last, None where there was none. ``served`` is its partition, which has to offer its next message
     to the chooser now, as after any choice. ``done`` is how many were processed."""

@@ -43,7 +43,7 @@ class ContainerObserver:
 
     All are called on the thread of the event loop, in the order of events. What a method raises ends the run
     as a failure, so it should not. Commands go to the container by ``post`` and ``pause``. Objects belong to
-    the task: who keeps a message or an output that can change keeps a copy.
+    the task: an observer that keeps a message or an output that can change keeps a copy.
     """
 
     def message_chosen(self, envelope: IncomingMessageEnvelope) -> object:

@@ -91,8 +91,8 @@ class Membership:
     several times per second, on any one thread; everything else may be called from others."""
 
     def __init__(self, directory: Path, *, session_s: float, rebalance_s: float) -> None:
-        """``session_s``: who is silent for so long is no member any more; ``rebalance_s``: how long others
-        are waited for."""
+        """``session_s``: a process that is silent for so long is no member any more; ``rebalance_s``: how
+        long others are waited for."""
         self._directory = directory / "members"
         self._session_s = session_s
         self._rebalance_s = rebalance_s
@@ -176,7 +176,7 @@ class Membership:
         ]
         if joined != current.members:
             former = current.shares.tasks() if current.shares is not None else current.former
-            # Who is late is not waited for once more.
+            # A round does not wait once more for a member that was late.
             late = [name for name in current.late if name in present and name not in joined]
             current = self._begin(current.number + 1, joined, former, late)
         if current.shares is None and current.members:

@@ -74,7 +74,7 @@ def run(
     ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, that waits until the lease of a
     process that was killed has ended, some 10 s.
 
-    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` is shown pictures of the
+    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` gets snapshots of the
     containers, on any thread, every ``every_s`` seconds and once more at the end.
 
     ``on_hang``: called where the container of this process is still in a message ``task.shutdown.ms`` after
@@ -240,8 +240,8 @@ def _planned(
 
     The generation is a new one; for ``only`` one container, the last one if it has the same assignment.
 
-    ``again``: the container was fenced before. Who closed the last generation may have died before there was
-    a newer one."""
+    ``again``: the container was fenced before. The process that closed the last generation may have died
+    before there was a newer one."""
     systems = Systems(config)
     checkpoints = checkpoint_manager(config, name)
     try:

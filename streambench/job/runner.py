@@ -27,8 +27,8 @@ EVERY_S = 0.25
 _LEAST_WAIT_S = 0.05
 _SLOW_INIT_S = 2.0
 
-# A picture of very many partitions takes a while, during which no message is processed: pictures get at most
-# this part of the time.
+# A snapshot of very many partitions takes a while, during which no message is processed: snapshots get at
+# most this part of the time.
 _SHARE = 0.05
 _MOST_INITS = 3
 

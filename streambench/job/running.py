@@ -74,8 +74,8 @@ def check_leases(
 ) -> None:  # fmt: skip
     """As ``check_not_running``, by the leases of a job. ``own``: the name of that of the caller.
 
-    Of two that see each other the younger one is refused, and the older one waits until that has gone. Who
-    works for a job is not always known. That must not keep the job from its start."""
+    Of two that see each other the younger one is refused, and the older one waits until that has gone. The
+    processes of a job are not always known. That must not keep the job from its start."""
     until = None
     while found := known_leases(manager, job):
         since_ms = next((each.since_ms for each in found if each.name == own), None)

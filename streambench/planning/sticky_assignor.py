@@ -26,7 +26,7 @@ def sticky_assignment(
         ]
         taken.update(dealt[member])
     each, more = divmod(len(tasks), len(members))
-    # Who has the most keeps one more: so the fewest move.
+    # A member that has the most keeps one more, so that the fewest tasks move.
     order = sorted(members, key=lambda member: -len(dealt[member]))
     sizes = {member: each + (at < more) for at, member in enumerate(order)}
     free = sorted({*tasks} - taken, key=natural)

@@ -47,7 +47,7 @@ class SparkJob:
         self._run = run
         self._title = title
         self._work = f"; {work}" if work else ""
-        # Spark Connect shows the tag, and nothing else of who a job belongs to.
+        # Spark Connect shows the tag, and nothing else of the owner of a job.
         self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
         # A classic session's own tags are known only to the thread that added them; those of its context are
         # known to all.

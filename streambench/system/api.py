@@ -276,7 +276,7 @@ class SystemAdmin(ABC):
     def glance(
         self, partitions: Iterable[SystemStreamPartition]
     ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        """``metadata_of`` partitions that were there, for a picture of who reads them: that must not hold up
+        """``metadata_of`` partitions that were there, for a snapshot of their readers: that must not hold up
         what it shows. Where the system does not answer within moments, StreamSystemError."""
         return self.metadata_of(partitions)
 
@@ -308,8 +308,8 @@ class SystemAdmin(ABC):
         """Give a stream so many partitions, durably; what is there stays as it is, and nothing happens where
         it has as many or more.
 
-        Who has the stream open goes on with the partitions that it knows. Raises UnknownStreamError; a system
-        that cannot raises StreamSystemError."""
+        A consumer or producer that has the stream open goes on with the partitions that it knows. Raises
+        UnknownStreamError; a system that cannot raises StreamSystemError."""
         raise StreamSystemError(
             f"{stream}: partitions cannot be added to a stream of this kind of system by streambench"
         )

@@ -16,7 +16,7 @@ from streambench.system.compacted_memory import CompactedMemoryFactory
 from streambench.system.systems import BUILTIN, Systems, builtin_kind, keepers
 
 NAME = "_checkpoints"
-"""The name of the system. No user has reason to call one so, and who does is refused."""
+"""The name of the system. No user has reason to call one so, and it is refused."""
 
 DIRECTORY = "changelogs"
 """The directory of the changelogs, within that of the job's checkpoints."""

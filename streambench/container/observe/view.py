@@ -22,7 +22,7 @@ class ContainerView:
     status: ContainerStatus
 
     def snapshot(self) -> ContainerSnapshot:
-        """A picture of the container as it is now. On the thread that drives it, or between runs."""
+        """A snapshot of the container as it is now. On the thread that drives it, or between runs."""
         return take_snapshot(self.status)
 
     @property

@@ -154,7 +154,7 @@ class Outbox(Protocol):
         """Show outputs to the current observers; to none costs nothing. Between two messages."""
 
     def close_for_writes(self) -> None:
-        """Take nothing from now on: who still sends or commits, on whichever thread, gets a
+        """Take nothing from now on: a call that still sends or commits, on whichever thread, gets a
         ContainerStateError."""
 
     def stop(self) -> None:

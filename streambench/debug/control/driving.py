@@ -71,7 +71,7 @@ class Driven:
             return what()
         except BaseException as error:
             failure = error
-            # Who gave it up knows, and waits for nothing of it.
+            # The caller that gave it up knows, and waits for nothing of it.
             if (
                 self.container.state == "failed"
                 and self.error is None

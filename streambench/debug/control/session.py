@@ -300,7 +300,7 @@ class Session(Stops):
         return self._between(lambda: self.container.runtime.checkpoints.history())
 
     def snapshot(self, timeout: float = _ANSWER_S) -> ContainerSnapshot:
-        """A picture of the container. While a task is busy with one message for longer than ``timeout``
+        """A snapshot of the container. While a task is busy with one message for longer than ``timeout``
         seconds: the last one taken."""
         busy_s = self.busy_s
         found = self.snapshot_now(timeout) or self._last
@@ -312,8 +312,8 @@ class Session(Stops):
         return found
 
     def snapshot_now(self, timeout: float) -> ContainerSnapshot | None:
-        """A picture of the container as it is now; None while a task is busy with one message for longer than
-        ``timeout`` seconds."""
+        """A snapshot of the container as it is now; None while a task is busy with one message for longer
+        than ``timeout`` seconds."""
         patience = max(timeout - self.busy_s, min(timeout, _ANSWER_AT_LEAST_S))
         try:
             self._last = self._between(self.container.snapshot, patience)

@@ -1,6 +1,6 @@
 """A snapshot as a rich renderable: what the terminal draws, and the text of a notebook's panel.
 
-Displays show a snapshot and nothing else, so that a picture can be late but never wrong. What no single
+Displays show a snapshot and nothing else, so that a display can be late but never wrong. What no single
 snapshot holds, the rates, is worked out from successive ones by ``Rates``.
 """
 

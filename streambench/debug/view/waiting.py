@@ -72,7 +72,7 @@ class WaitingHint:
         self._is_announced = False
 
     def of(self, snapshots: Sequence[ContainerSnapshot]) -> str:
-        """The hint after a newer picture of the job; empty where there is none to give."""
+        """The hint after a newer snapshot of the job; empty where there is none to give."""
         processed = sum(each.processed for each in snapshots)
         why = (
             {}

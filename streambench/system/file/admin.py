@@ -101,7 +101,7 @@ class FileAdmin(NumberedAdmin):
         known = self._heads.get(place)
         if known is None or len(known) < length:
             source = source_of(place)
-            # Who deletes a file once it is read must not prevent the commit.
+            # A file that was deleted once it was read must not prevent the commit.
             with contextlib.suppress(StreamSystemError), contextlib.closing(source):
                 found = source.read(0, _HEAD)
                 if found.startswith(known or b""):

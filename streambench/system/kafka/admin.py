@@ -138,7 +138,7 @@ class KafkaAdmin(NumberedAdmin):
         }
         if self._is_there(
             stream, partitions
-        ):  # so that who starts again needs none of those brokers that make topics
+        ):  # so that a job that starts again needs none of those brokers that make topics
             return False
         try:
             self._asked(

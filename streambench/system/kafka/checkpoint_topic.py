@@ -110,7 +110,7 @@ class CheckpointTopicState:
         self.commits: dict[int, tuple[str, int]] = {}
         """Per container the holder and the number of its last commit."""
         self.holders: dict[int, tuple[str, str]] = {}
-        """Per container its holder, and who that is."""
+        """Per container its holder, and the process that it is."""
         self.history: dict[str, deque[bytes]] = {}
         self._keep = keep
 

@@ -1,4 +1,5 @@
-"""Checkpoints in a topic of Kafka: one for each job, with one partition. Its order decides who may commit."""
+"""Checkpoints in a topic of Kafka: one for each job, with one partition. Its order decides which process may
+commit."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ class KafkaConsumer(ChunkConsumer):
         self._paused: set[SystemStreamPartition] = set()
         self._heads: set[SystemStreamPartition] = set()
         self._looked = self._answered = 0.0
-        # Nothing that it is asked is worth waiting for: not for a reader, and not for who wants the reader to
-        # stop.
+        # Nothing that it is asked is worth waiting for: not for a reader, and not for a caller that wants the
+        # reader to stop.
         hasty = {
             **settings.admin,
             "request_timeout_ms": min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS)),
@@ -223,7 +223,7 @@ class KafkaConsumer(ChunkConsumer):
 
     def _check_topics(self) -> None:
         """Raise UnknownStreamError where a topic is not the one any more that reading began with. Its offsets
-        are then those of others; and who asks for what was deleted gets no answer."""
+        are then those of others; and there is no answer to a request for what was deleted."""
         self._checked = time.monotonic()
         for topic, identity in self._admin.identities({partition.topic for partition in self._ssps}).items():
             before = self._identities.setdefault(topic, identity)

@@ -39,9 +39,9 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
     for a moment, and reads. So it knows the last of its commits, and none can follow.
 
     **One partition for a job**, not one for each task. It must be clear that a generation was opened before
-    or after a claim or a commit, and only a partition has an order. The price is that who reads has to wait
-    for the end of transactions of other containers. They last milliseconds, and those of one who died end
-    when he is started again, or after ``producer.transaction.timeout.ms``. A start does not wait: it ends
+    or after a claim or a commit, and only a partition has an order. The price is that a reader has to wait
+    for the end of transactions of other containers. They last milliseconds, and those of one that died end
+    when it is started again, or after ``producer.transaction.timeout.ms``. A start does not wait: it ends
     them itself, and until then reads what stands before them.
 
     **Doubt.** If the outcome of a commit is unknown, a new producer takes over the id. The topic then shows

@@ -1,7 +1,7 @@
 """The lease of a job whose checkpoints are in Kafka: a consumer group whose members work for the job.
 
 The broker ends the membership of a process that died, or that cannot be reached, after ``SESSION_MS``. A
-lease only says who is at work; who may commit is decided by the order of the checkpoint topic.
+lease only says which processes are at work; the order of the checkpoint topic decides which may commit.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _FIRST = 100
 _END_OF_TIME = 1 << 63  # milliseconds, as the log has them
 
 Standing = Mapping[str, str]
-"""Per stream, what is to be said of it: received here, or by whom."""
+"""Per stream, its state: received here, or by which process."""
 
 
 class Receiver:
@@ -102,7 +102,7 @@ class Receiver:
         self._reported: Standing = {}
 
     def on_standing(self, report: Callable[[Standing], object]) -> None:
-        """Call ``report`` whenever it changes who receives what."""
+        """Call ``report`` whenever a stream changes its receiver."""
         self._on_standing = report
 
     def run(self, stop: threading.Event) -> None:

@@ -339,7 +339,7 @@ class Appender:
                 self._cut(segment, descriptor, torn, whole=True)
 
     def _follow(self, sealed: Segment) -> None:
-        """Go on behind a sealed segment. Who sealed it may have died before the next one was there."""
+        """Go on behind a sealed segment. Its writer may have died before the next one was there."""
         following = [segment for segment in segments(self._place.directory) if segment.base > sealed.base]
         assert self._header is not None
         self._next = max(self._next, self._header.end or 0)

@@ -100,7 +100,7 @@ def unusable(what: str, path: Path, error: OSError) -> StreamSystemError:
 def create_durably(
     path: Path, data: bytes, *, force: bool = True, check: Callable[[], object] | None = None
 ) -> bool:
-    """Put a file in place in one step, unless there is one: False then. Of several who try, one wins.
+    """Put a file in place in one step, unless there is one: False then. Of several writers, one wins.
 
     Without ``force`` it is not durable, though as whole as with it. ``check``: as for ``write_durably``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")

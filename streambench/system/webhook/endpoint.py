@@ -1,4 +1,4 @@
-"""The course of a request: who sent it, is it small enough, what is in it; then it waits until that is
+"""The course of a request: its sender, size and content are checked; then it waits until that is
 durable."""
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Endpoints:
                 done.cancel()
         now = asyncio.get_running_loop().time()
         for reading in self._reading:
-            if not reading.expired():  # who is too slow just now hears of it already
+            if not reading.expired():  # a sender that is too slow just now hears of it already
                 reading.reschedule(now)
 
     def _route(self, endpoint: Endpoint) -> Callable[[Request], object]:
@@ -271,7 +271,7 @@ class Endpoints:
         if done.done() and not done.cancelled():
             return in_flight.received.count
         if not in_flight.waiting and self._inbox.withdraw(in_flight.received) and name is not None:
-            # What was delivered stays under way: a sender who tries again joins it.
+            # What was delivered stays under way: a sender that tries again joins it.
             self._in_flight.pop(name, None)
         if self._stopping:
             raise _stopping()
