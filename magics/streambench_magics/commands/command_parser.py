@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import re
 import shlex
 from typing import Any, NoReturn
@@ -155,6 +156,16 @@ def number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not a number")
     return int(text)
+
+
+def per_second(text: str) -> float:
+    try:
+        found = float(text.removesuffix("/s"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of messages a second: write 5/s")
+    return found
 
 
 def seconds(text: str) -> float:

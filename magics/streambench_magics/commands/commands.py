@@ -12,6 +12,7 @@ from streambench.debug.stopping.moment import NAMES
 from streambench_magics.commands.command_parser import (
     Parser,
     number,
+    per_second,
     positive,
     seconds,
     takes_config,
@@ -180,6 +181,7 @@ def _parsers() -> dict[str, Parser]:
         "after it; else until paused",
     )
     group.add_argument("--messages", metavar="N", type=positive, help="so many messages")
+    it.takes("--speed", metavar="N/s", type=per_second, help="at most so many messages a second, to watch it")
     it.completes["until"] = ("caught-up", *NAMES)
 
     it = command(

@@ -114,7 +114,7 @@ class DebugCommands(JobCommands):
         with self._running(job):
             self._start(job)
             hint = "" if until == "caught-up" else job.nothing_to_read(job.snapshot())
-            job.run(until)
+            job.run(until, speed=args.speed)
         how = (
             f"for {counted(until, 'message')}"
             if isinstance(until, int)
@@ -126,7 +126,8 @@ class DebugCommands(JobCommands):
             if _session(job).recording is not None
             else "until paused"
         )
-        started = f"{job.name} runs {how}"
+        pace = f", {args.speed:g} messages a second" if args.speed else ""
+        started = f"{job.name} runs {how}{pace}"
         if isinstance(until, int) or until == "caught-up" or not (until or _session(job).breakpoints):
             print(started)
         else:

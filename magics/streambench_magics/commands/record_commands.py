@@ -61,8 +61,8 @@ class ReplayJob(Job):
         """Nothing: no message that is sent would come to it."""
         return ""
 
-    def run(self, until: Until | Conditional = None) -> None:
-        super().run("caught-up" if until is None else until)
+    def run(self, until: Until | Conditional = None, *, speed: float | None = None) -> None:
+        super().run("caught-up" if until is None else until, speed=speed)
 
     def set_inputs(self, inputs: list[str]) -> bool:
         raise MagicError(f"{self.name} is a replay: it reads what was recorded")

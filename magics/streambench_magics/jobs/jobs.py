@@ -93,6 +93,7 @@ class Job:
         self.history: int | bool | None = None
         """The memory in MB for going back in time, as for ``Session``."""
         self._until: Until | Conditional = None
+        self._speed: float | None = None
         self._lock = threading.RLock()
         self._namespace = {} if namespace is None else namespace
         # Its breakpoints and watches are those of the next session, too.
@@ -313,14 +314,14 @@ class Job:
         is_looked_at = session is not None and (not session.live or session.state == "failed")
         return session if session is not None and is_looked_at else self._live()
 
-    def run(self, until: Until | Conditional = None) -> None:
-        """Process messages in the background."""
-        self._until = until
+    def run(self, until: Until | Conditional = None, *, speed: float | None = None) -> None:
+        """Process messages in the background. ``speed``: the most a second."""
+        self._until, self._speed = until, speed
         session = self._live()
         session.pause()
         with suppress(StreambenchError):
             session.snapshot()  # what is shown of it while its task is busy with the first message
-        session.run(until)
+        session.run(until, speed=speed)
 
     def pause(self, timeout: float | None = None) -> bool:
         return self.session is None or self.session.pause(timeout)
@@ -423,7 +424,7 @@ class Job:
                 self._inputs = former
                 raise
             if was == "running":
-                self.run(self._until)
+                self.run(self._until, speed=self._speed)
         else:
             self._changed()
         return True

@@ -23,6 +23,7 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.observer import ContainerObserver
 from streambench.debug.control.advance import Advance
 from streambench.debug.control.busy import Busy, busy_with
+from streambench.debug.control.pace import Pace
 from streambench.debug.control.stops import Stops
 from streambench.debug.control.waiting_notice import notice_waiting
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
@@ -63,6 +64,7 @@ class Session(Stops):
         """``history``: the memory in MB for going back in time (256); 0 or False for none. ``namespace``:
         further names for conditions."""
         self.container = container
+        self._pace: Pace | None = None
         self.name = name or container.name
         self._begin_driving()
         self._begin_history(history)
@@ -202,13 +204,13 @@ class Session(Stops):
         instance = next((each for each in self._tasks_here() if each.name == task), None)
         return Moment(self.position, self.last_message, instance, **seen)
 
-    def run(self, until: Until | Conditional = None) -> None:
+    def run(self, until: Until | Conditional = None, *, speed: float | None = None) -> None:
         """Process messages on the session's thread, until ``until`` (see ``Container.run``), ``pause``,
         ``stop`` or a breakpoint; a replay ends with its recording. Returns at once; ``wait`` for it.
 
         ``until`` may be a condition, too: an expression, or a function of a Moment. It stands before the
         first message for which it is true; one of ``output``, ``before``, ``after`` or ``error`` after it.
-        Raises ConditionError for what is no expression."""
+        ``speed``: the most messages a second. Raises ConditionError for what is no expression."""
         self._check_still()
         self._require_live("run")
         condition = condition_of_run(until, self._namespace)
@@ -219,7 +221,8 @@ class Session(Stops):
             advance = partial(self.container.run, "caught-up")
         elif self.recording is not None and isinstance(plain, int):
             advance = partial(self.container.step, plain, batches=True)
-        self._begin(partial(self._conditional(condition), advance))
+        call = partial(self._conditional(condition), advance)
+        self._begin(call if speed is None else partial(self._paced, Pace(speed), call))
 
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it
@@ -228,6 +231,8 @@ class Session(Stops):
         Called by the task itself (or by code that it calls) it cannot wait."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.container.pause()
+        if self._pace is not None:
+            self._pace.end()
         while not self._stands_still(deadline):
             # Asked again and again, because a run that has not quite begun would not hear it.
             self.container.pause()
@@ -413,6 +418,16 @@ class Session(Stops):
             raise stopped.error
         remedy = words("remove breakpoint", stopped.breakpoint.id)
         raise ConditionError(f"{stopped.error}; {remedy} removes it") from stopped.error.__cause__
+
+    def _paced(self, pace: Pace, advance: Callable[[], int]) -> int:
+        """Advance at most at a pace."""
+        self._pace = pace
+        self.container.observe(pace)
+        try:
+            return advance()
+        finally:
+            self._pace = None
+            self.container.stop_observing(pace)
 
     def _leave_alone(self) -> None:
         """Abandon the container while a thread drives it that does not end."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from streambench.debug.control import pace
 from streambench.debug.control.session import Session
 from streambench.errors import (
     ContainerStateError,
@@ -112,6 +114,38 @@ def test_a_run_goes_on_by_itself_until_it_has_caught_up() -> None:
     session.run(1)
     assert session.wait(_PATIENCE_S)
     assert session.container.processed == 6
+
+
+def test_a_run_at_a_speed_has_each_message_wait_until_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    now = [100.0]
+
+    def wait(self: threading.Event, timeout: float | None = None) -> bool:
+        if threading.current_thread().name.startswith("streambench"):
+            waits.append(round(timeout or 0, 3))
+            now[0] += timeout or 0
+            return False
+        return await_event(self, timeout)
+
+    await_event = threading.Event.wait
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    session, _ = simple(count=4)
+    session.start()
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    session.run("caught-up", speed=4)
+    assert session.wait(_PATIENCE_S)
+    assert (session.position, waits) == (4, [0.0, 0.25, 0.25, 0.25])
+
+
+def test_a_pause_waits_for_no_message_that_is_not_due() -> None:
+    session, _, gate = gated(4)
+    session.run(speed=0.001)
+    gate.await_message()
+    gate.release(4)
+    assert session.pause(_PATIENCE_S)
+    assert session.position <= 2
+    session.run("caught-up")
+    assert session.wait(_PATIENCE_S) and session.position == 4
 
 
 def test_while_it_runs_it_is_running() -> None:

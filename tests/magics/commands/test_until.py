@@ -45,6 +45,14 @@ def test_until_without_a_condition_is_an_error(delays: Shell) -> None:
         delays.run("%stream run --until")
 
 
+def test_a_run_takes_a_speed(delays: Shell) -> None:
+    said = delays.run("%stream run --until caught-up --speed 200/s")
+    assert "until it has caught up, 200 messages a second" in said
+    delays.run("%stream wait")
+    with pytest.raises(MagicError, match="'fast' is no number of messages a second: write 5/s"):
+        delays.run("%stream run --speed fast")
+
+
 def test_a_part_of_caught_up_is_recognized(delays: Shell) -> None:
     with pytest.raises(ConditionError, match=r"unknown name 'caught'.*; did you mean caught-up\?"):
         delays.run("%stream run --until caught")
