@@ -16,6 +16,7 @@ from streambench.system.kafka.checkpoints import KafkaCheckpointManager
 from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 from streambench.system.kafka.settings import Settings
 from streambench.testing.brokers.kafka import KafkaNodes
+from tests.checkpoint.job import Job
 
 Another = Callable[[], CheckpointManager]
 
@@ -58,6 +59,15 @@ def starts_until_forgotten(another: Another) -> int:
 @pytest.fixture
 def manager(another: Another) -> CheckpointManager:
     return another()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A job with a journal of its own."""
+    job = Job(tmp_path / "job-1")
+    yield job
+    for manager in job.managers:
+        manager.close()
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +18,8 @@ from streambench.checkpoint.record_log import Ledger
 from streambench.checkpoint.records import Start, decoded
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.model import SystemStreamPartition
+from tests.checkpoint.job import Job
 from tests.checkpoint.samples import at
-
-
-class Job:
-    """A job's directory, and managers of it."""
-
-    def __init__(self, directory: Path, keep: int = 10) -> None:
-        self.directory = directory
-        self.keep = keep
-        self.managers: list[JournalCheckpointManager] = []
-
-    def manager(self) -> JournalCheckpointManager:
-        manager = JournalCheckpointManager(self.directory, "job-1", keep=self.keep)
-        self.managers.append(manager)
-        return manager
-
-    def started(self, *tasks: str) -> JournalCheckpointManager:
-        manager = self.manager()
-        manager.claim(manager.open_generation({0: tasks or ("a", "b")}, now_ms=0).number, 0, now_ms=0)
-        return manager
-
-    def records(self, generation: int = 1) -> list[Path]:
-        """The records of the container, oldest first."""
-        return sorted((self.directory / f"g{generation}" / "c0").glob("*.json"))
-
-    def files(self) -> set[str]:
-        return {str(path.relative_to(self.directory)) for path in self.directory.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path / "job-1")
-    yield job
-    for manager in job.managers:
-        manager.close()
 
 
 def cut(data: bytes) -> bytes:
@@ -207,16 +172,6 @@ def test_a_damaged_generation_says_how_to_go_on(job: Job) -> None:
         assert str(path) in str(raised.value)
 
 
-def test_a_record_in_the_place_of_another_is_found_out(job: Job) -> None:
-    holder = job.started()
-    holder.write({"a": at(0)})
-    holder.write({"a": at(1)})
-    records = job.records()
-    records[-1].write_bytes(records[-2].read_bytes())
-    with pytest.raises(CheckpointError, match="in the wrong place: it is the record with the number 2"):
-        job.manager().read_last()
-
-
 def test_a_damaged_record_is_not_taken_for_one_of_a_later_version(job: Job) -> None:
     job.started()
     path = job.records()[0]
@@ -252,59 +207,6 @@ def test_a_job_whose_directory_was_deleted_under_it_is_told(job: Job) -> None:
         holder.write({"a": at(0)})
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_after_a_refused_write_the_last_checkpoint_stays_until_a_new_claim(
-    job: Job, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    holder = job.started()
-    holder.write({"a": at(0)})
-
-    def refuse(handle: int, data: object) -> int:
-        raise OSError(number, os.strerror(number))
-
-    with monkeypatch.context() as full:
-        full.setattr(ledger.os, "write", refuse)
-        with pytest.raises(CheckpointError, match=f"job job-1: .*{os.strerror(number)}"):
-            holder.write({"a": at(1)})
-    assert job.manager().read_last() == {"a": at(0)}
-    with pytest.raises(CheckpointError, match="claim one before"):
-        holder.write({"a": at(2)})
-    holder.claim(1, 0, now_ms=0)
-    holder.write({"a": at(2)})
-    assert job.manager().read_last() == {"a": at(2)}
-
-
-def test_a_file_system_without_hard_links_is_said_to_be_unfit(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holder = job.started()
-
-    def refuse(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source))
-
-    monkeypatch.setattr(ledger.os, "link", refuse)
-    with pytest.raises(CheckpointError, match="on a file system with hard links"):
-        holder.write({"a": at(0)})
-
-
-def test_a_link_that_succeeded_though_reported_as_failed_counts(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As over NFS, where the answer to a request may be lost and the request repeated."""
-    holder = job.started()
-    link = os.link
-
-    def twice(source: Path, target: Path) -> None:
-        link(source, target)
-        link(source, target)
-
-    monkeypatch.setattr(ledger.os, "link", twice)
-    holder.write({"a": at(0)})
-    monkeypatch.undo()
-    holder.write({"a": at(1)})
-    assert job.manager().read_last() == {"a": at(1)}
-
-
 def test_a_job_that_runs_for_long_takes_no_more_space(job: Job) -> None:
     holder = job.started()
     for offset in range(100):
@@ -326,24 +228,6 @@ def test_claims_without_commits_push_no_commit_out(job: Job) -> None:
     holder.claim(1, 0, now_ms=0)
     holder.write({"a": at(1)})
     assert job.manager().history() == {"a": [at(0), at(1)]}
-
-
-def test_who_links_a_number_that_was_pruned_is_found_out(tmp_path: Path) -> None:
-    records = Ledger(tmp_path / "records")
-    top = records.append(None, b"1")
-    late = records.last()
-    for number in range(2, 9):
-        following = records.append(top, b"%d" % number)
-        assert top is not None
-        top.close()
-        top = following
-    records.prune(range(1, 6))
-    assert records.append(late, b"late", witness=late) is None
-    assert records.append(None, b"late") is None
-    assert records.kept() == [6, 7, 8]
-    for record in (top, late):
-        assert record is not None
-        record.close()
 
 
 def test_a_start_that_slept_through_many_others_opens_the_one_after_them(
@@ -447,17 +331,6 @@ def test_any_checkpoint_comes_back_as_it_was(
     manager.open_generation({}, now_ms=0)
     assert manager.read_last() == checkpoints
     manager.close()
-
-
-def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = Ledger(tmp_path / "c0").append(None, b'{"a":1}', payload=b"effects" * 10)
-    assert record is not None
-    read = os.pread
-    monkeypatch.setattr(ledger.os, "pread", lambda handle, size, at: read(handle, min(size, 30), at))
-    with record:
-        assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)
 
 
 def test_a_replaced_holder_was_there_since_its_last_checkpointed_commit(
