@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.admin import MemberToRemove
+from kafka.structs import MemberState
 
 from streambench import Config, debug
 from streambench.container.container import Container
@@ -34,6 +37,9 @@ from streambench.spark.result import DeployTaskError
 from streambench.spark.running import DeploymentLock
 from streambench.spark.sent_captures import capture_folder, landed
 from streambench.spark.worker import RunContainers, Shipment
+from streambench.system.kafka import clients as clients_of_kafka
+from streambench.system.kafka import job_lease
+from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.spark.test_starts_at_once import begun_together
@@ -190,6 +196,96 @@ def test_a_container_sees_that_the_lease_of_its_client_has_ended(
     with closing(checkpoint_manager(config, name)) as manager:
         [checkpoint] = manager.read_last().values()
     assert list(checkpoint.offsets.values()) == [str(report.messages - 1)]
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The clients that leases make, whose session is the shortest that brokers allow."""
+    made: list[Any] = []
+    new = job_lease.new_consumer
+
+    def keep(*given: Any, **options: Any) -> Any:
+        made.append(new(*given, **options))
+        return made[-1]
+
+    monkeypatch.setattr(job_lease, "new_consumer", keep)
+    monkeypatch.setattr(job_lease, "SESSION_MS", 6_000)
+    return made
+
+
+def joined(clients: list[Any]) -> Any:
+    """The latest client, when it is a member whose heartbeats the broker answers."""
+    while not (clients and job_lease._is_held(clients[-1]._coordinator)):
+        time.sleep(0.02)
+    return clients[-1]
+
+
+def is_answered_again(client: Any) -> bool:
+    """True when the broker answers a heartbeat of the client that was sent from now on."""
+    asked = time.monotonic()
+    until = asked + 20
+    heartbeat = client._coordinator.heartbeat
+    while heartbeat.last_receive < asked + 1 and time.monotonic() < until:
+        time.sleep(0.02)
+    return bool(heartbeat.last_receive >= asked + 1)
+
+
+def test_a_lease_is_kept_where_its_topic_appears(
+    config: Config, name: str, clients: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), closing(checkpoint_manager(config, name)) as manager:
+        manager.take_lease("deploy")
+        client = joined(clients)
+        generation = client.group_metadata().generation_id
+        manager.open_generation({0: ["Partition 0"]}, now_ms=1)
+        client._client.cluster.request_update()
+        while client.group_metadata().generation_id == generation:
+            time.sleep(0.02)
+        assert is_answered_again(client)
+        assert client.group_metadata().generation_id == generation + 1
+        assert len(clients) == len(manager.lease_holders()) == 1
+    assert "was lost" not in caplog.text
+
+
+def test_a_lease_whose_client_lost_the_answer_to_its_join_is_kept(
+    config: Config, name: str, clients: list[Any]
+) -> None:
+    with closing(checkpoint_manager(config, name)) as manager:
+        manager.take_lease("deploy")
+        client = joined(clients)
+        client._coordinator.state = MemberState.REBALANCING
+        client._coordinator._disable_heartbeat()
+        assert is_answered_again(client)
+        assert len(clients) == len(manager.lease_holders()) == 1
+
+
+def test_a_lease_that_the_broker_has_ended_is_taken_again(
+    config: Config, name: str, clients: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(checkpoint_manager(config, name)) as manager:
+        own = manager.take_lease("deploy")
+        member = joined(clients).group_metadata().member_id
+        group = clients[-1]._coordinator.group_id
+        with closing(clients_of_kafka.new_admin(Settings.from_config("k", config))) as admin:
+            admin.remove_group_members(group, [MemberToRemove(member_id=member)])
+        while "was lost, and is there again" not in caplog.text:
+            time.sleep(0.02)
+        assert is_answered_again(clients[-1])
+        assert [each.name for each in manager.lease_holders()] == [own]
+
+
+def test_a_client_that_stays_without_membership_is_replaced(
+    config: Config, name: str, clients: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lease, "_LOST_S", 1.0)
+    with closing(checkpoint_manager(config, name)) as manager:
+        own = manager.take_lease("deploy")
+        first = joined(clients)
+        first._coordinator.stable = lambda: False
+        while len(clients) == 1:
+            time.sleep(0.02)
+        assert is_answered_again(joined(clients))
+        assert own in [each.name for each in manager.lease_holders()]
 
 
 def test_the_capture_of_a_job_with_all_in_kafka_comes_to_the_driver(

@@ -31,10 +31,11 @@ log = logging.getLogger(__name__)
 
 SESSION_MS = 10_000
 _HEARTBEAT_MS = 2_000
-# A look at the group costs some milliseconds of CPU.
-_POLL_S, _JOINING_POLL_S = 1.0, 0.1
-_JOINING_S = 5.0
+# A look at the client costs some milliseconds of CPU.
+_POLL_S, _JOINING_MS = 1.0, 250
 _AGAIN_S = 1.0
+# A join waits for members that were killed, up to their timeout.
+_LOST_S = SESSION_MS / 1000 + 2
 _LEFT_WITHIN_S = 0.5
 _REMOVED_WITHIN_S = 1.5
 _NAME = re.compile(
@@ -72,6 +73,7 @@ class JobLease:
             heartbeat_interval_ms=_HEARTBEAT_MS,
             max_poll_interval_ms=10 * SESSION_MS,
         )
+        self._standing = _Standing(group)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="kafka-lease", daemon=True)
         self._thread.start()
@@ -96,33 +98,83 @@ class JobLease:
             log.debug("the lease of the job ends by its timeout: %s", error)
 
     def _keep(self) -> None:
-        level = logging.WARNING
         while not self._ended.is_set():
             try:
                 self._stay(self._make())
-            except kafka_errors.AuthorizationError as error:
-                log.debug("no lease of the job: %s", error)
-                self.is_refused = True
-                return
-            except (kafka_errors.KafkaError, StreambenchError) as error:
-                log.debug("the lease of the job is tried again: %s", error)
-                self._ended.wait(_AGAIN_S)
             except Exception as error:  # a job must not be without its lease for good
-                if not self._ended.is_set():
-                    text = "%s: the lease of the job is lost for a moment, and taken again: %s: %s"
-                    log.log(level, text, self._group, type(error).__name__, error)
-                    level = logging.DEBUG
+                if self._ended.is_set():
+                    return
+                if isinstance(error, kafka_errors.AuthorizationError) and not self._standing.was_held:
+                    log.debug("no lease of the job: %s", error)
+                    self.is_refused = True
+                    return
+                is_of_kafka = isinstance(error, kafka_errors.KafkaError | StreambenchError)
+                self._standing.report_loss(error, is_unexpected=not is_of_kafka)
                 self._ended.wait(_AGAIN_S)
 
     def _stay(self, consumer: Any) -> None:
+        """Be a member until the end; raise ``_LostError`` where the client stays without membership."""
+        coordinator = consumer._coordinator
+        held_at = time.monotonic()
         try:
             consumer.subscribe([self._topic])
-            joined_by = time.monotonic() + _JOINING_S
             while not self._ended.is_set():
-                consumer.poll(0)  # joins, and joins again; heartbeats come from a thread of the client
-                self._ended.wait(_JOINING_POLL_S if time.monotonic() < joined_by else _POLL_S)
+                # A poll that does not wait begins to join, and the client drops the answer.
+                consumer.poll(0 if _is_held(coordinator) else _JOINING_MS)
+                if _is_held(coordinator):
+                    held_at = time.monotonic()
+                    self._standing.report_held(consumer.group_metadata().member_id)
+                    self._ended.wait(_POLL_S)
+                elif time.monotonic() - held_at >= _LOST_S:
+                    raise _LostError("the client has been without membership for too long")
+                elif not coordinator.stable() and not coordinator.need_rejoin():
+                    # It joined because its topic has changed, and lost the answer: it sends no heartbeat.
+                    coordinator.request_rejoin()
         finally:
             consumer.close(autocommit=False, timeout_ms=1000 * _REMOVED_WITHIN_S)
+
+
+class _LostError(StreambenchError):
+    """The client is no member, and does not become one: another one takes its place."""
+
+
+class _Standing:
+    """The membership as last known. Logs a loss once, and its end."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._held_at, self._member = time.monotonic(), ""
+        self._is_reported = False
+
+    @property
+    def was_held(self) -> bool:
+        return bool(self._member)
+
+    def report_held(self, member: str) -> None:
+        """Note that the broker has confirmed the membership. Another ``member`` id than before: the broker
+        had ended it in between."""
+        now = time.monotonic()
+        if self._is_reported or self._member not in ("", member):
+            text = "%s: the lease of the job was lost, and is there again after %.0f s; another start of the "
+            text += "job in between has not seen this process"
+            log.warning(text, self._group, now - self._held_at)
+        self._held_at, self._member, self._is_reported = now, member, False
+
+    def report_loss(self, why: Exception, *, is_unexpected: bool = False) -> None:
+        """Log a loss that has lasted for ``_LOST_S``, or has a cause that is not Kafka's."""
+        log.debug("%s: the lease of the job is tried again: %s", self._group, why)
+        is_long = time.monotonic() - self._held_at >= _LOST_S
+        if (is_long or is_unexpected) and not self._is_reported:
+            self._is_reported = True
+            text = "%s: the lease of the job is lost, and tried again; until it is back, other starts of the "
+            text += "job do not see this process, and its containers under Spark Connect may stop: %s: %s"
+            log.warning(text, self._group, type(why).__name__, why)
+
+
+def _is_held(coordinator: Any) -> bool:
+    """True where the client has joined, and the broker answers its heartbeats."""
+    is_joined = coordinator.stable() and not coordinator.need_rejoin()
+    return is_joined and not coordinator.heartbeat.session_timeout_expired()
 
 
 def new_lease_name(work: Work, container: int | None = None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,22 @@ from streambench.system.kafka.job_lease import JobLease, holder_of, new_lease_na
 from streambench.system.kafka.settings import Settings
 
 
+class Joined:
+    """The coordinator of a client that is a member."""
+
+    heartbeat = SimpleNamespace(session_timeout_expired=lambda: False)
+
+    def stable(self) -> bool:
+        return True
+
+    def need_rejoin(self) -> bool:
+        return False
+
+
 class Consumers:
     """Consumers that raise one error each, and then one that stays."""
+
+    _coordinator = Joined()
 
     def __init__(self, *errors: Exception) -> None:
         self._errors = list(errors)
@@ -34,6 +50,9 @@ class Consumers:
             raise self._errors.pop(0)
         self.stays.set()
 
+    def group_metadata(self) -> Any:
+        return SimpleNamespace(member_id="member")
+
     def close(self, **options: Any) -> None:
         pass
 
@@ -49,6 +68,16 @@ def lease_with(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lease
 
 
+def reports(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
+    """The first words of the warnings, when there are so many."""
+    while len(caplog.records) < count:
+        time.sleep(0.002)
+    return [each.getMessage().split(",")[0].split(" after")[0] for each in caplog.records]
+
+
+LOST, BACK = "group: the lease of the job is lost", "group: the lease of the job was lost"
+
+
 def test_a_lease_is_taken_again_whatever_the_client_raises(
     lease_with: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,17 +85,38 @@ def test_a_lease_is_taken_again_whatever_the_client_raises(
     with caplog.at_level(logging.WARNING):
         lease = lease_with(consumers)
         assert consumers.stays.wait(20)
+        assert reports(caplog, 2) == [LOST, BACK]
         lease.release()
-    assert [each.getMessage() for each in caplog.records] == [
-        "group: the lease of the job is lost for a moment, and taken again: RuntimeError: one"
-    ]
+    assert "RuntimeError: one" in caplog.text and "AttributeError: two" not in caplog.text
     assert not lease.is_refused
+
+
+def test_a_broker_that_stays_away_is_reported_once(
+    lease_with: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_lease, "_LOST_S", 0)
+    with caplog.at_level(logging.WARNING):
+        lease = lease_with(Consumers(*[kafka_errors.KafkaConnectionError() for _ in range(5)]))
+        assert reports(caplog, 2) == [LOST, BACK]
+        lease.release()
 
 
 def test_a_lease_that_is_not_allowed_is_known_to_be_refused(lease_with: Any) -> None:
     lease = lease_with(Consumers(kafka_errors.GroupAuthorizationFailedError()))
     lease._thread.join(20)
     assert lease.is_refused
+    lease.release()
+
+
+def test_a_lease_that_was_held_is_tried_again_where_rights_change(lease_with: Any) -> None:
+    consumers = Consumers()
+    lease = lease_with(consumers)
+    assert consumers.stays.wait(20)
+    lease._standing.report_held("member")
+    consumers.stays.clear()
+    consumers._errors.append(kafka_errors.GroupAuthorizationFailedError())
+    assert consumers.stays.wait(20)
+    assert not lease.is_refused
     lease.release()
 
 
