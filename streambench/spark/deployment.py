@@ -284,7 +284,7 @@ class Deployment:
         ):
             output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
             # The containers of all other sessions die with this process.
-            leased_as = self._lock.leased_as if leased.context is None else ""
+            leased_as = self._lock.seen_lease() if leased.context is None else ""
             run = pack(replace(self._shipment(planned, listener, shared, output), leased_as=leased_as))
             self._lock.check()  # for a container that was started while Spark was
             # From here on, what still runs of older starts must stop.

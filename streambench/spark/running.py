@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 _AGAIN_S = 0.1
 _GLANCE_S = 0.2
 _GONE_S = 2.0
-# A lease that the broker has ended, of a process that lives, is there again after a moment.
-_ABSENT_S = 5.0
-_LOOK_S = 2.0
+# A lease that the broker has ended, of a process that lives, is there again within seconds: 15 s of absence.
+_ABSENT_LOOKS = 7
+_LOOK_S = 2.5
 _SEEN_WITHIN_S = 60.0
 
 
@@ -114,6 +114,11 @@ class DeploymentLock:
     def directory(self) -> Path | None:
         """The directory of the job's checkpoints; None where they are elsewhere, or it has no locks."""
         return Path(self.lease).parent if self.lease else None
+
+    def seen_lease(self) -> str:
+        """The name of the lease where others see it now; else empty."""
+        holders = known_leases(self._leases, self._job) if self._leases is not None else None
+        return self.leased_as if any(each.name == self.leased_as for each in holders or ()) else ""
 
     def release(self) -> None:
         """Leave the lock to others."""
@@ -197,7 +202,8 @@ class LockWatch:
 class LeaseWatch:
     """Looks at the lease of the deployment, on a thread of its own: a broker may take long to answer.
 
-    Only answers count: a broker that is away is no proof, and the lease must have been seen."""
+    The deployment has seen its lease before it started containers. Only answers count: a broker that is away
+    is no proof."""
 
     def __init__(self, config: Config, job: str, name: str) -> None:
         self._manager = checkpoint_manager(config, job)
@@ -206,7 +212,7 @@ class LeaseWatch:
         threading.Thread(target=self._look, name="lease-watch", daemon=True).start()
 
     def is_gone(self) -> bool:
-        """True once the lease was seen, and has been absent for some seconds."""
+        """True once the lease was absent in several answers, one after the other."""
         return self._gone.is_set()
 
     def close(self) -> None:
@@ -214,14 +220,13 @@ class LeaseWatch:
         self._ended.set()
 
     def _look(self) -> None:
-        is_seen, absent_since = False, None
+        absent = 0
         with closing(self._manager):
-            while not self._gone.is_set() and not self._ended.is_set():
-                is_there, now = self._is_there(), time.monotonic()
-                is_seen = is_seen or is_there is True
-                absent_since = (absent_since or now) if is_seen and is_there is False else None
-                if absent_since is not None and now - absent_since >= _ABSENT_S:
+            while not self._ended.is_set():
+                absent = absent + 1 if self._is_there() is False else 0
+                if absent >= _ABSENT_LOOKS:
                     self._gone.set()
+                    return
                 self._ended.wait(_LOOK_S)
 
     def _is_there(self) -> bool | None:

@@ -21,7 +21,9 @@ from kafka.admin import MemberToRemove
 from kafka.structs import MemberState
 
 from streambench import Config, debug
+from streambench.checkpoint.api import LeaseHolder
 from streambench.container.container import Container
+from streambench.errors import StreamSystemError
 from streambench.job.failure import Failure
 from streambench.job.run import container_of, run
 from streambench.job.running import JobRunningError, check_not_running
@@ -34,7 +36,7 @@ from streambench.spark.history import Run, note, runs
 from streambench.spark.history_records import history_of
 from streambench.spark.plan import make_plan, open_generation
 from streambench.spark.result import DeployTaskError
-from streambench.spark.running import DeploymentLock
+from streambench.spark.running import DeploymentLock, LeaseWatch
 from streambench.spark.sent_captures import capture_folder, landed
 from streambench.spark.worker import RunContainers, Shipment
 from streambench.system.kafka import clients as clients_of_kafka
@@ -171,10 +173,11 @@ def test_the_lease_of_a_killed_driver_ends_and_its_round_did_not(config: Config,
 def test_a_container_sees_that_the_lease_of_its_client_has_ended(
     config: Config, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_ABSENT_S", 0)
+    monkeypatch.setattr(running, "_ABSENT_LOOKS", 2)
     monkeypatch.setattr(running, "_LOOK_S", 0.05)
     driver = DeploymentLock(config, name, "refuse")
     driver.acquire()
+    assert driver.seen_lease() == driver.leased_as != ""
 
     class Orphaned:
         def process(self, envelope, collector, coordinator):
@@ -196,6 +199,37 @@ def test_a_container_sees_that_the_lease_of_its_client_has_ended(
     with closing(checkpoint_manager(config, name)) as manager:
         [checkpoint] = manager.read_last().values()
     assert list(checkpoint.offsets.values()) == [str(report.messages - 1)]
+
+
+class Looks:
+    """A checkpoint manager that knows one lease, in some answers of it."""
+
+    def __init__(self, answers: list[str]) -> None:
+        self.answers = answers
+        self.asked = 0
+
+    def lease_holders(self) -> list[LeaseHolder]:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if answer == "away":
+            raise StreamSystemError("away")
+        return [LeaseHolder("driver", "deploy", 1, "here", 0)] if answer == "there" else []
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("before", [[], ["there"], ["none", "there"], ["none", "none", "away"]])
+def test_a_lease_that_never_shows_is_gone_and_a_pause_in_it_is_not(
+    before: list[str], config: Config, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks([*before, "none", "none", "none"])
+    monkeypatch.setattr(running, "checkpoint_manager", lambda *_: looks)
+    monkeypatch.setattr(running, "_ABSENT_LOOKS", 3)
+    monkeypatch.setattr(running, "_LOOK_S", 0.001)
+    watch = LeaseWatch(config, name, "driver")
+    assert watch._gone.wait(20)
+    assert looks.asked == len(before) + 3
 
 
 @pytest.fixture
