@@ -9,6 +9,25 @@ from tests.figures import against_layers, circles, imports
 
 REMEDY = "run: python -m tests.architecture --write"
 
+#: The hot path beside the fourteen files of the page: what works on messages, or whenever something is due.
+HOT = (
+    "chooser/round_robin.py",
+    "container/batch_dispatch.py",
+    "container/burst.py",
+    "container/coordination.py",
+    "container/dispatch.py",
+    "container/failures.py",
+    "container/inputs/consumers.py",
+    "container/inputs/partition_buffer.py",
+    "container/inputs/raw_buffer.py",
+    "container/loop_parts.py",
+    "container/outputs/dead_letters.py",
+    "container/outputs/outgoing_batch.py",
+    "container/task_stores.py",
+    "container/tasks/task_instance.py",
+    "container/timers.py",
+)
+
 
 def test_the_diagram_and_the_tables_are_those_of_the_code() -> None:
     page = PAGE.read_text()
@@ -28,14 +47,28 @@ def test_every_file_that_the_page_names_is_there() -> None:
 
 
 def test_the_functions_on_the_way_of_a_message_are_in_their_files() -> None:
-    way = PAGE.read_text().partition("| file | read |")[2].partition("\n\n")[0]
-    steps = re.findall(r"^\| `([\w/]+\.py)` \| ([^|]+) \|", way, re.MULTILINE)
+    steps = way_of_a_message()
     assert len(steps) == 14
-    for name, read in steps:
+    for name, read in steps.items():
         code = (CONTAINER.parent / name).read_text()
         functions = [each.rpartition(".")[2] for each in re.findall(r"`([\w.]+)`", read)]
         assert functions
         assert [each for each in functions if not re.search(rf"\b(def|class) {each}\b", code)] == [], name
+
+
+def test_each_module_of_the_hot_path_has_its_own_file_of_tests() -> None:
+    """``container/inputs/x.py`` has ``tests/container/inputs/test_x.py``."""
+    for name in (*way_of_a_message(), *HOT):
+        module = CONTAINER.parent / name
+        assert module.exists(), f"{name} has moved: change HOT in {__file__}"
+        tests = (CHECKOUT / "tests" / name).with_name(f"test_{module.name}")
+        assert tests.exists(), f"{name} has no {tests.relative_to(CHECKOUT)}"
+
+
+def way_of_a_message() -> dict[str, str]:
+    """Return the files on the way of one message, as the page names them, and what to read of each."""
+    way = PAGE.read_text().partition("| file | read |")[2].partition("\n\n")[0]
+    return dict(re.findall(r"^\| `([\w/]+\.py)` \| ([^|]+) \|", way, re.MULTILINE))
 
 
 def test_the_diagram_leaves_out_only_what_it_implies() -> None:

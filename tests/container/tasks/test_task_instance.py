@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from streambench.errors import (
-    ConfigError,
-)
-from streambench.task import (
-    StreamTask,
-)
+from streambench.container.tasks.task_instance import TaskInstance
+from streambench.errors import ConfigError, TaskError
+from streambench.metrics.registry import MetricsRegistry
+from streambench.model import SystemStreamPartition
+from streambench.task import StreamTask
 from streambench.testing import run_job
 from tests.container.jobs import Bench, ignore
 
@@ -131,3 +130,87 @@ def test_whatever_can_be_called_with_three_arguments_is_a_process_function() -> 
     for task in (functools.partial(named, got), wrapper, Both):
         run_job(task, None, {"mem.a": {0: [1]}})
     assert got == [1, 1, 1]
+
+
+A, B = SystemStreamPartition("mem", "a", 0), SystemStreamPartition("mem", "b", 0)
+
+
+class Notes(StreamTask):
+    """Notes the messages of one object; fails at "fail"."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.seen.append(envelope.message)
+        if envelope.message == "fail":
+            raise ValueError(envelope.message)
+
+
+def only_task(bench: Bench) -> TaskInstance:
+    """The task of a container, which is started for it."""
+    (task,) = bench.started().status.tasks
+    return task
+
+
+def test_offsets_and_starts_divide_the_partitions_by_what_was_processed() -> None:
+    bench = Bench(Notes, {"mem.a": {0: ["x", "y"]}, "mem.b": {0: []}})
+    task = only_task(bench)
+    assert (task.offsets(), task.starts()) == ({}, {A: "0", B: "0"})
+    bench.container.step(2)
+    assert (task.offsets(), task.starts()) == ({A: "1"}, {B: "0"})
+
+
+def test_a_partition_that_is_to_start_again_has_no_offset_any_more() -> None:
+    bench = Bench(Notes, {"mem.a": {0: ["x"]}, "mem.b": {0: ["y"]}})
+    task = only_task(bench)
+    bench.container.run("caught-up")
+    task.start_at(B, "7")
+    assert (task.offsets(), task.starts()) == ({A: "0"}, {B: "7"})
+
+
+def test_code_that_is_exchanged_gets_the_next_message_of_every_partition() -> None:
+    bench = Bench(Notes, {"mem.a": {0: ["a1", "a2"]}, "mem.b": {0: ["b1", "b2"]}})
+    task = only_task(bench)
+    bench.container.step(2)
+    first, second = task.task, Notes()
+    task.bind(second)
+    bench.container.step(2)
+    assert (first.seen, second.seen) == (["a1", "b1"], ["a2", "b2"])
+
+
+def test_without_an_observer_or_a_listener_the_loop_calls_the_task_itself() -> None:
+    task = only_task(Bench(Notes, {"mem.a": {0: []}}, observed=False))
+    assert [each.process for each in task.subscriptions] == [task.task.process]
+    assert task.process == task.task.process
+
+
+def test_only_the_next_message_of_a_partition_is_timed() -> None:
+    bench, timer = Bench(Notes, {"mem.a": {0: list("xyz")}}), MetricsRegistry().timer("t")
+    task = only_task(bench)
+    (subscription,) = task.subscriptions
+    subscription.time_next(timer)
+    assert bench.container.step(2) == 2
+    assert timer.count == 1
+    assert subscription.process is task.process
+
+
+def test_a_message_that_fails_is_timed_and_the_next_one_is_not() -> None:
+    config = {"task.ignored.exceptions": "ValueError"}
+    bench, timer = Bench(Notes, {"mem.a": {0: ["fail", "x"]}}, config), MetricsRegistry().timer("t")
+    task = only_task(bench)
+    task.subscriptions[0].time_next(timer)
+    assert bench.container.step(2) == 2
+    assert timer.count == 1
+    assert task.task.seen == ["fail", "x"]
+
+
+def test_the_error_of_a_task_has_its_place_and_the_exception_as_its_cause() -> None:
+    bench = Bench(Notes, {"mem.a": {0: [("k", "fail")]}})
+    task = only_task(bench)
+    with pytest.raises(TaskError, match=r"Partition 0 failed at mem\.a\.0@0, key 'k': ValueError") as caught:
+        bench.container.run("caught-up")
+    error = caught.value
+    assert (error.task, error.ssp, error.offset, error.key) == (task.name, A, "0", "k")
+    assert isinstance(error.__cause__, ValueError)
+    assert (task.offsets(), task.starts()) == ({}, {A: "0"})
