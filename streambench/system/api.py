@@ -342,6 +342,14 @@ class SystemFactory(ABC):
     settings: ClassVar[tuple[Key, ...]] = ()
     """The keys of these that ``streambench keys`` lists."""
 
+    @property
+    def creates_streams(self) -> bool:
+        """True where a missing stream is created with ``streambench streams create``.
+
+        False where others make the streams, or the configuration does: to create one would hide that
+        something else is wrong."""
+        return True
+
     @abstractmethod
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         """A new consumer. Raises ConfigError."""

@@ -43,10 +43,6 @@ use in place of the system's own. It is imported where the setting stands."""
 
 _Named = TypeVar("_Named", SystemStream, SystemStreamPartition)
 
-# A file is there or not, and the rest is as configured: to create such a stream would hide that something
-# else is wrong.
-_MADE_BY_OTHERS = ("file", "tcp", "udp", "webhook")
-
 
 def builtin_kind(config: Config, system: str) -> str | None:
     """The kind of a system that comes with streambench (``log``, ...), named by name or by path; None for any
@@ -274,7 +270,7 @@ class Systems:
     def remedy(self, system: str, stream: str) -> str:
         """The command that creates a missing stream of a system, for the end of an error; empty where
         streambench does not create it."""
-        if builtin_kind(self._config, system) in _MADE_BY_OTHERS:
+        if not self.factory(system).creates_streams:
             return ""
         command = self._config.command(f"streams create {stream}")
         return f"; '{command}' makes one, in a notebook '%stream streams create {stream}'"

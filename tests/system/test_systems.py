@@ -11,6 +11,7 @@ from streambench.errors import ConfigError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
 from streambench.system.memory import MemoryAdmin, MemoryStreams, MemorySystemFactory
+from streambench.system.pull.factory import PullSystemFactory
 from streambench.system.systems import Systems
 
 
@@ -232,3 +233,43 @@ def test_a_missing_input_is_named_with_its_key_and_what_makes_it() -> None:
         match=r"^task\.broadcast\.inputs: there is no stream m\.all .*streams create m\.all -c JOB",
     ):
         systems.inputs([SystemStream("m", "here"), SystemStream("m", "all")])
+
+
+class Tables(PullSystemFactory):
+    """Has no stream, and cannot create one."""
+
+    def partitions(self, system: str, stream: str, config: Config) -> int:
+        return 0
+
+    def consumer(self, system, stream, partition, offset, config):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+class MadeHere(Tables):
+    def create(self, system: str, stream: str, partitions: int, config: Config) -> None:
+        """Creates streams."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_made_here"),
+    [
+        ("memory", True),
+        ("file", False),
+        ("webhook", False),
+        ("tcp", False),
+        ("udp", False),
+        (Tables, False),
+        (MadeHere, True),
+    ],
+)
+def test_only_a_kind_that_creates_streams_is_said_to_create_them(kind: object, is_made_here: bool) -> None:
+    systems = of("m", kind, path="somewhere") if kind == "file" else of("m", kind)
+    assert ("streams create m.away" in systems.remedy("m", "m.away")) is is_made_here
+
+
+def test_landing_a_system_does_not_change_who_creates_its_streams() -> None:
+    log = {"systems.log.samza.factory": "log", "systems.log.path": "log"}
+    for kind, is_made_here in (("tcp", False), ("amqp", True)):
+        landed = {"systems.m.samza.factory": kind, "systems.m.samza.landing": "log"}
+        systems = Systems(Config(log | landed))
+        assert ("streams create" in systems.remedy("m", "m.away")) is is_made_here

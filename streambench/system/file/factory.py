@@ -34,6 +34,7 @@ class FileSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> FileConsumer:
         return FileConsumer(FileStreams(system, config))

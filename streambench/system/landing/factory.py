@@ -36,6 +36,10 @@ class LandedSystemFactory(SystemFactory):
         self.source = source
         self.target = target
 
+    @property
+    def creates_streams(self) -> bool:
+        return self.source.creates_streams
+
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
         """Reads what was landed, and receives nothing."""
         return LogConsumer(system, LandedLog(log_of(self.target, config), system), metrics)

@@ -49,6 +49,7 @@ class TcpSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = TCP.system_names
     settings: ClassVar[tuple[Key, ...]] = TCP.keys
+    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpConsumer:
         return TcpConsumer(_tcp(system, config), metrics)
@@ -74,6 +75,7 @@ class UdpSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = UDP.system_names
     settings: ClassVar[tuple[Key, ...]] = UDP.keys
+    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpConsumer:
         return UdpConsumer(_udp(system, config), metrics)

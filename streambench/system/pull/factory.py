@@ -50,6 +50,11 @@ class PullSystemFactory(SystemFactory):
     number behind the last one processed, and the consumer begins at the first message that has the offset it
     was given or a higher one."""
 
+    @property
+    def creates_streams(self) -> bool:
+        """True where ``create`` is overridden."""
+        return type(self).create is not PullSystemFactory.create
+
     @abstractmethod
     def partitions(self, system: str, stream: str, config: Config) -> int:
         """The number of partitions a stream has; 0 where there is no such stream."""

@@ -30,6 +30,7 @@ class WebhookSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         with _needing("uvicorn", "starlette"):
