@@ -299,7 +299,7 @@ class Deployment:
             note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
-            job = SparkJob(leased.spark, run, title, work_of(waiting))
+            job = SparkJob(leased, run, title, work_of(waiting))
             try:
                 with quiet(leased.context):
                     self._wait(job, listener)

@@ -73,9 +73,16 @@ class Lease:
     """A session for the time of a deployment. ``close`` stops it if it was made for it, and leaves it alone
     if it was not."""
 
-    def __init__(self, spark: SparkSession, master: str) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession | None, master: str) -> None:
+        """``spark``: None where it is made when it is asked for."""
+        self._spark = spark
         self.master = master
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session itself."""
+        assert self._spark is not None
+        return self._spark
 
     @property
     def context(self) -> SparkContext | None:
@@ -205,7 +212,11 @@ def active_session() -> SparkSession | None:
     try:
         return SparkSession.active()
     except PySparkException:
-        return None
+        pass
+    # A context alone is that of another deployment: a process can have only one.
+    classic = sys.modules.get("pyspark.core.context")
+    context = None if classic is None else classic.SparkContext._active_spark_context
+    return None if context is None else SparkSession(context)
 
 
 def _is_submitted() -> bool:
@@ -300,7 +311,6 @@ class _OwnLease(Lease):
 
     def __init__(self, master: str, config: Config) -> None:
         from pyspark import SparkConf, SparkContext
-        from pyspark.sql import SparkSession
 
         java = required_java()
         self._temporary = TemporaryDirectory("streambench-spark-")
@@ -318,7 +328,6 @@ class _OwnLease(Lease):
                 SparkContext._gateway = SparkContext._jvm = None
                 self._gateway = self._jvm.launch(conf, stream)
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
-                spark = SparkSession(self._context)
         except BaseException as error:
             said = self._last_words()
             self._release()
@@ -327,7 +336,26 @@ class _OwnLease(Lease):
                     f"Spark does not start on {masked('master', master)}: {_first_line(error)}{said}"
                 ) from error
             raise
-        super().__init__(spark, master)
+        super().__init__(None, master)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session itself. The JVM needs seconds for it, and containers do without."""
+        if self._spark is None:
+            from pyspark.sql import SparkSession
+
+            assert self._context is not None
+            self._spark = SparkSession(self._context)
+        return self._spark
+
+    @property
+    def context(self) -> SparkContext | None:
+        return self._context
+
+    def host(self) -> str:
+        if self.master.startswith("local") or self._context is None:
+            return "127.0.0.1"
+        return self._context.getConf().get("spark.driver.host") or "127.0.0.1"
 
     @property
     def keeps_logs(self) -> bool:
@@ -336,7 +364,8 @@ class _OwnLease(Lease):
     def close(self, *, quickly: bool = False) -> None:
         if self._directory.exists():
             try:
-                self.spark.stop()
+                if self._spark is not None:
+                    self._spark.stop()
             except Exception as error:
                 log.debug(
                     "while stopping the session: %s", error

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streambench.spark.session import is_connect
 from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession
+
+    from streambench.spark.session import Lease
 
 log = logging.getLogger(__name__)
 
@@ -32,18 +33,17 @@ _SHOWN_SHARE = 0.05
 
 
 class SparkJob:
-    """One job of Spark's. ``title``: its name in Spark's own tools, as job group and description. ``work``:
-    what it is to do, which the description says, too.
+    """One job of Spark's, on a leased session. ``title``: its name in Spark's own tools, as job group and
+    description. ``work``: what it is to do, which the description says, too.
 
     ``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each
     container, or ``reason`` says why not.
 
-    The frame is collected exactly once: Spark would run the containers again with every action."""
+    What tasks return is collected exactly once: Spark would run the containers again with every action."""
 
-    def __init__(self, spark: SparkSession, run: RunContainers, title: str, work: str = "") -> None:
+    def __init__(self, leased: Lease, run: RunContainers, title: str, work: str = "") -> None:
         self.reports: list[Report] = []
         self.reason = ""
-        self._spark = spark
         self._run = run
         self._title = title
         self._work = f"; {work}" if work else ""
@@ -51,11 +51,13 @@ class SparkJob:
         self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
         # A classic session's own tags are known only to the thread that added them; those of its context are
         # known to all.
-        context = None if is_connect(spark) else spark.sparkContext
-        self._context = context
-        self._add_tag = partial(context.addJobTag if context else spark.addTag, self._tag)
-        self._cancel = partial(context.cancelJobsWithTag if context else spark.interruptTag, self._tag)
-        self._thread = _thread(spark, self._collect)
+        self._context = context = leased.context
+        self._spark = None if context else leased.spark
+        self._add_tag = partial(context.addJobTag if context else leased.spark.addTag, self._tag)
+        self._cancel = partial(
+            context.cancelJobsWithTag if context else leased.spark.interruptTag, self._tag
+        )
+        self._thread = _thread(self._spark, self._collect)
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
@@ -133,9 +135,15 @@ class SparkJob:
             if self._context is not None:
                 # Of this thread alone, and of the jobs that it starts.
                 self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
-            # One row per partition, hence one Spark task per container.
-            frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
-            self.reports = [pickle.loads(row[0]) for row in frame.collect()]
+            # One Spark task per container.
+            if self._context is not None:
+                # Planning, compiling and starting a query takes the JVM seconds where it is the first one.
+                rows: RDD[object] = self._context.parallelize([], count)
+                packed = rows.mapPartitionsWithIndex(self._run.run_row).collect()
+                self.reports = [pickle.loads(each) for each in packed]
+            elif self._spark is not None:
+                frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
+                self.reports = [pickle.loads(row[0]) for row in frame.collect()]
         except BaseException as error:
             self.reason = reason_of(error)
             log.debug("the Spark job failed", exc_info=error)
@@ -143,8 +151,9 @@ class SparkJob:
             self._ended.set()
 
 
-def _thread(spark: SparkSession, target: Callable[[], object]) -> threading.Thread:
-    """A thread with the properties that Spark keeps of the one that starts it."""
+def _thread(spark: SparkSession | None, target: Callable[[], object]) -> threading.Thread:
+    """A thread with the properties that Spark keeps of the one that starts it. ``spark``: a Spark Connect
+    client."""
     from pyspark import InheritableThread
 
     class Inheriting(InheritableThread):

@@ -15,7 +15,7 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ class Report(Struct):
 
 class RunContainers:
     """The function for ``DataFrame.mapInArrow``: each row of its input is the number of a container to be
-    run.
+    run. ``run_row`` is the same for ``RDD.mapPartitionsWithIndex``.
 
     ``shipment``: a pickled Shipment; it stays packed until the executor is known to have the same version of
     streambench. ``generation`` is set once it is opened, which is after packing has proved possible.
@@ -136,9 +136,15 @@ class RunContainers:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.column(0).to_pylist():
-                number = self.numbers[row] if self.numbers else row
-                report = pickle.dumps(self.run(number))
-                yield pa.RecordBatch.from_arrays([binaries([report])], names=["report"])
+                for report in self.run_row(row):
+                    yield pa.RecordBatch.from_arrays([binaries([report])], names=["report"])
+
+    def run_row(self, row: int, entries: Iterable[object] = ()) -> list[bytes]:
+        """Run the container of a row; its report, pickled. ``entries``: there are none, but Spark's Python
+        process serves another task only after it has read to their end."""
+        for _ in entries:
+            pass
+        return [pickle.dumps(self.run(self.numbers[row] if self.numbers else row))]
 
     def run(self, number: int) -> Report:
         """Run a container. Whatever it raises stands in the report."""

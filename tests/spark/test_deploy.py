@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -510,6 +511,14 @@ def test_the_active_session_is_used_where_none_is_given(spark: Any, job: Job) ->
     assert likely_master(job.config) == spark.conf.get("spark.master")
     assert deploy(job.config, Forward).master == spark.conf.get("spark.master")
     assert spark.range(3).count() == 3
+
+
+def test_a_context_alone_is_used_as_well(spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.send(0, 10)
+    pyspark = pytest.importorskip("pyspark")
+    none = pyspark.errors.PySparkException("there is no active session")
+    monkeypatch.setattr(pyspark.sql.SparkSession, "active", Mock(side_effect=none))
+    assert deploy(job.config, Forward).messages == 10
 
 
 def test_an_active_session_on_another_master_is_not_passed_over(spark: Any, job: Job) -> None:

@@ -207,22 +207,22 @@ def test_a_configuration_is_the_same_at_the_other_end() -> None:
 
 
 class InterruptingSession:
-    """Stands for a session of Spark. What collects a frame interrupts ``main`` once the job is started and
-    ``main`` waits for it, and is stuck until it is cancelled."""
+    """Stands for a leased session of Spark, and for its context. What collects an RDD interrupts ``main``
+    once the job is started and ``main`` waits for it, and is stuck until it is cancelled."""
 
     def __init__(self, main: int) -> None:
         self.cancelled = threading.Event()
         self.main = main
         self.started = False
 
-    def range(self, *_: int) -> InterruptingSession:
-        return self
-
     @property
-    def sparkContext(self) -> InterruptingSession:
+    def context(self) -> InterruptingSession:
         return self
 
-    def mapInArrow(self, *_: object) -> InterruptingSession:
+    def parallelize(self, *_: object) -> InterruptingSession:
+        return self
+
+    def mapPartitionsWithIndex(self, *_: object) -> InterruptingSession:
         return self
 
     def addJobTag(self, tag: str) -> None:
@@ -230,9 +230,6 @@ class InterruptingSession:
 
     def setJobGroup(self, group: str, description: str) -> None:
         pass
-
-    def getTags(self) -> set[str]:
-        return set()
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.cancelled.set()
@@ -248,7 +245,7 @@ class InterruptingSession:
 def test_a_spark_job_with_interrupted_waiting_lives_and_can_be_cancelled() -> None:
     pytest.importorskip("pyspark")
     spark: Any = InterruptingSession(threading.get_ident())
-    run: Any = SimpleNamespace(numbers=(0,))
+    run: Any = SimpleNamespace(numbers=(0,), run_row=None)
     job = SparkJob(spark, run, "a job")
     assert not job.alive
     job.start()
