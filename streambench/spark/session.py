@@ -216,7 +216,7 @@ def active_session() -> SparkSession | None:
     # A context alone is that of another deployment: a process can have only one.
     classic = sys.modules.get("pyspark.core.context")
     context = None if classic is None else classic.SparkContext._active_spark_context
-    return None if context is None else SparkSession(context)
+    return None if context is None or context._jsc is None else SparkSession(context)
 
 
 def _is_submitted() -> bool:
@@ -453,11 +453,13 @@ class _OwnLease(Lease):
         """End the JVM, which ends what it started, and put everything back as it was."""
         from pyspark import SparkContext
 
-        try:
-            if self._context is not None:
-                self._context.stop()
-        except Exception as error:
-            log.debug("while stopping Spark: %s", error)
+        # Where the JVM has died, the first attempt fails, and the second one forgets the context.
+        for _ in range(2):
+            try:
+                if self._context is not None:
+                    self._context.stop()
+            except Exception as error:
+                log.debug("while stopping Spark: %s", error)
         try:
             if self._gateway is not None:
                 self._gateway.shutdown()
