@@ -514,10 +514,12 @@ def test_the_active_session_is_used_where_none_is_given(spark: Any, job: Job) ->
 
 
 def test_a_context_alone_is_used_as_well(spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
     job.send(0, 10)
-    pyspark = pytest.importorskip("pyspark")
-    none = pyspark.errors.PySparkException("there is no active session")
-    monkeypatch.setattr(pyspark.sql.SparkSession, "active", Mock(side_effect=none))
+    none = PySparkException("there is no active session")
+    monkeypatch.setattr(SparkSession, "active", Mock(side_effect=none))
     assert deploy(job.config, Forward).messages == 10
 
 
