@@ -285,15 +285,24 @@ def _at_time(
     systems: Systems, ssp: SystemStreamPartition, here: PartitionMetadata, time_ms: int
 ) -> str | None:
     """The first message of that time or later, of those that are there; messages without a timestamp are
-    passed over."""
+    passed over. Raises OffsetError where none has one."""
     if here.oldest is None:
         return None
+    count = timed = 0
     consumer = systems.consumer(ssp.system, MetricsRegistry())
     with closing(reader.follow(consumer, {ssp: here.oldest})) as lists:
         for arrived in lists:
             for envelope in arrived:
-                if envelope.timestamp is not None and envelope.timestamp >= time_ms:
-                    return envelope.offset
+                count += 1
+                if envelope.timestamp is not None:
+                    timed += 1
+                    if envelope.timestamp >= time_ms:
+                        return envelope.offset
             if consumer.at_head(ssp):
-                return None
+                break
+    if count and not timed:
+        raise OffsetError(
+            f"{ssp}: none of its {count:,} messages has a timestamp, so a time says nothing of it. Give an "
+            "offset, oldest or upcoming"
+        )
     return None

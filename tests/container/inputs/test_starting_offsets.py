@@ -164,18 +164,23 @@ def test_a_start_point_that_is_not_there_is_refused_when_it_is_asked_for() -> No
             rewound(trace)
 
 
-def test_a_start_point_of_a_time_is_the_first_message_that_is_not_older() -> None:
-    systems = Systems(Config({}), MemorySystemFactory())
+def timed(*times_ms: int | None) -> tuple[Systems, PartitionMetadata]:
+    """Return systems with a partition in memory that has messages of these times, and its metadata."""
+    systems = Systems(Config({}), MemorySystemFactory(MemoryStreams()))
     systems.create(SSP.system_stream, 1)
     producer = systems.producer("sys", MetricsRegistry())
     producer.register("test")
     producer.start()
-    for time_ms in (100, None, 200, 150, 300):
+    for time_ms in times_ms:
         producer.send(
             "test", OutgoingMessageEnvelope(SSP.system_stream, b"x", partition=0, timestamp=time_ms)
         )
     producer.flush("test")
-    here = systems.metadata([SSP.system_stream])[SSP.system_stream][0]
+    return systems, systems.metadata([SSP.system_stream])[SSP.system_stream][0]
+
+
+def test_a_start_point_of_a_time_is_the_first_message_that_is_not_older() -> None:
+    systems, here = timed(100, None, 200, 150, 300)
     places = {
         when: start_point(systems, SSP, here, f"timestamp:{when}")
         for when in ("0", "101", "200", "201", "301")
@@ -183,6 +188,12 @@ def test_a_start_point_of_a_time_is_the_first_message_that_is_not_older() -> Non
     assert places == {"0": "0", "101": "2", "200": "2", "201": "4", "301": "5"}
     assert start_point(systems, SSP, here, "timestamp:1970-01-01T00:00:00.300Z") == "4"
     assert start_point(systems, SSP, EMPTY, "timestamp:5") == "20"
+
+
+def test_a_time_is_refused_where_no_message_has_one() -> None:
+    systems, here = timed(None, None)
+    with pytest.raises(OffsetError, match=r"none of its 2 messages has a timestamp.* Give an offset"):
+        start_point(systems, SSP, here, "timestamp:0")
 
 
 def test_a_start_point_goes_before_a_reset_a_recorded_start_does_not() -> None:
