@@ -81,9 +81,9 @@ def test_going_on_after_a_failure_says_which_messages_run_again(ip: Shell) -> No
     ip.run("%stream send mem.clicks bad --partition 0")
     ip.fails("%stream step 10")
     ip.run(task)
-    shown = ip.run("%stream step").splitlines()
-    again = [line for line in shown if line.startswith("at ") and line != "at bad"]
-    assert len(again) == 4
+    shown = ip.run("%stream step")
+    # Not by lines: a print may share one with what another thread says at that moment.
+    assert [message for message in "abcd" if f"at {message}" not in shown] == []
     assert (
         "the 4 messages before it run again on a copy, to rebuild the state: prints come twice, "
         "outputs do not"
