@@ -246,8 +246,9 @@ def test_the_debugger_stops_in_a_branch_and_at_the_newest_message(
     assert "sees is at 3 of 3, in the past in a branch" in shown
 
 
+@pytest.mark.parametrize("by_itself", [False, True], ids=["%debug", "%pdb"])
 def test_after_a_failure_debug_opens_at_the_line_of_the_task(
-    ip: Shell, monkeypatch: pytest.MonkeyPatch
+    ip: Shell, monkeypatch: pytest.MonkeyPatch, by_itself: bool
 ) -> None:
     commands = iter(["p 'here', envelope.message, local", "q"])
     monkeypatch.setattr("builtins.input", lambda prompt="": next(commands))
@@ -256,8 +257,14 @@ def test_after_a_failure_debug_opens_at_the_line_of_the_task(
         "    json.loads('{')\n"
     )
     ip.run("%stream create fails --task Fails --config inputs")
-    ip.fails("%stream step")
-    shown = ip.run("%debug")
+    if by_itself:
+        ip.run("%pdb on")
+    try:
+        shown = ip.fails("%stream step")
+    finally:
+        ip.run("%pdb off")
+    if not by_itself:
+        shown = ip.run("%debug")
     assert "('here', 'a', 7)" in shown
 
 
