@@ -222,11 +222,11 @@ class StoreEngineContract(ABC):
             store[key] = model[key] = store.get(key, at) + 1
             assert store[key] == model[key] and key in store
         del store["b"], model["b"]
-        assert dict(store.all()) == model
+        assert dict(store.all()) == dict(store.items()) == model
+        assert dict(zip(store, store.values(), strict=True)) == model and list(store) == list(store.keys())
         assert "b" not in store and store.get("b") is None and store.get("b", "default") == "default"
         for missing in (lambda: store["b"], lambda: store.__delitem__("b")):
             raised(KeyError, missing)
-        raised(TypeError, lambda: iter(store))
         raised(StoreError, lambda: store.__setitem__("a", None))
         raised(StoreError, lambda: None in store)
         assert [key for key, _ in store.drain()] == [b"b", b"a", b"c"]

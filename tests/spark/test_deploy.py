@@ -518,8 +518,7 @@ def test_a_context_alone_is_used_as_well(spark: Any, job: Job, monkeypatch: pyte
     from pyspark.sql import SparkSession
 
     job.send(0, 10)
-    none = PySparkException("there is no active session")
-    monkeypatch.setattr(SparkSession, "active", Mock(side_effect=none))
+    monkeypatch.setattr(SparkSession, "active", Mock(side_effect=PySparkException("there is none")))
     assert deploy(job.config, Forward).messages == 10
 
 
