@@ -229,7 +229,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Where all tests are run, the first ones need no Spark, and most JVMs of the others share an archive."""
+    """Begin the archive where all tests run. The first ones need no Spark; most later JVMs share it."""
     if not (config.getoption("quick") or config.getoption("keyword")):
         archive.begin()
 

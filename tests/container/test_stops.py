@@ -1,4 +1,4 @@
-"""How a container is stopped or abandoned, and how the next one goes on."""
+"""Stops of a container: stopped or abandoned, and how the next one goes on."""
 
 from __future__ import annotations
 

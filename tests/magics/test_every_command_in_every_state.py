@@ -85,7 +85,7 @@ class Bench:
         self.built = self.standing()
 
     def do(self, line: str) -> tuple[str, BaseException | None]:
-        """What a command shows, and its error."""
+        """Return the output of a command, and its error."""
         error, value = None, None
         with capture_output() as captured:
             try:

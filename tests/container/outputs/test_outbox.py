@@ -1,4 +1,4 @@
-"""Where outputs go: streams that are made, systems that are not there, and when all is durable."""
+"""Targets of outputs: streams that are made, systems that are not there, and when all is durable."""
 
 from __future__ import annotations
 
