@@ -275,8 +275,10 @@ def test_a_lease_is_kept_where_its_topic_appears(
         client._client.cluster.request_update()
         while client.group_metadata().generation_id == generation:
             time.sleep(0.02)
-        assert is_answered_again(client)
-        assert client.group_metadata().generation_id == generation + 1
+        # It joins once, or again where the partitions of the topic follow; then it stays.
+        while client.group_metadata().generation_id != generation:
+            generation = client.group_metadata().generation_id
+            assert is_answered_again(client)
         assert len(clients) == len(manager.lease_holders()) == 1
     assert "was lost" not in caplog.text
 
