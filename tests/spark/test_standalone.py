@@ -67,7 +67,7 @@ class Stuck:
         threading.Event().wait()
 
 def interrupt(progress):
-    if list(HERE.glob("*.pid")):
+    if list(HERE.glob("*.pid")) and progress.active:
         signal.raise_signal(signal.SIGINT)
 
 if __name__ == "__main__":
@@ -172,7 +172,7 @@ def test_the_same_job_gives_equal_outputs_wherever_it_runs(
 def test_progress_is_live_on_spark_connect_and_ctrl_c_leaves_no_process(
     on_connect: tuple[Job, list[str]],
 ) -> None:
-    # That it is live is seen by the interrupt, which comes once a container is at work.
+    # That it is live is seen by the interrupt, which comes once a container is shown at work.
     assert printed(on_connect)[:2] == ["[400, 1, [0, 1]]", "2 0"]
     assert printed(on_connect)[-1] == "True []"
 
