@@ -14,7 +14,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, Self, overload
 
 from streambench.batch import MessageBatch
 from streambench.config import Config
@@ -118,7 +118,8 @@ class KeyValueStore(ABC):
     must be ``put`` again for a change to last.
 
     It may be used like a dict: ``store[key]``, ``store[key] = value``, ``del store[key]``, ``key in store``,
-    ``for key in store``, ``dict(store)``. It has no length: that would take a look at each entry.
+    ``for key in store``, ``dict(store)``. It has ``pop``, ``setdefault``, ``update``, ``|=``, ``clear``.
+    It has no length: that would take a look at each entry. No entry is the newest, so it has no ``popitem``.
     """
 
     @abstractmethod
@@ -189,6 +190,45 @@ class KeyValueStore(ABC):
     def __contains__(self, key: Any) -> bool:
         """True where a key has a value."""
         return self.get(key) is not None
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Remove a key and return its value, or ``default`` where it has none. Raises KeyError where there is
+        no default either."""
+        if len(default) > 1:
+            raise TypeError(f"pop takes a key and at most one default, not {len(default)}")
+        value = self.get(key)
+        if value is not None:
+            self.delete(key)
+            return value
+        if not default:
+            raise KeyError(key)
+        return default[0]
+
+    def setdefault(self, key: Any, default: Any) -> Any:
+        """The value of a key, which is put as ``default`` where it has none. A change of what is returned
+        needs a ``put``, as after ``get``."""
+        value = self.get(key)
+        if value is None:
+            self.put(key, default)
+            return self.get(key, default)
+        return value
+
+    def update(
+        self, entries: Mapping[Any, Any] | KeyValueStore | Iterable[tuple[Any, Any]] = (), /, **more: Any
+    ) -> None:
+        """As ``put_all``, with the names of further arguments as keys."""
+        self.put_all(entries)
+        self.put_all(more)
+
+    def __ior__(self, entries: Mapping[Any, Any] | KeyValueStore | Iterable[tuple[Any, Any]]) -> Self:
+        """As ``put_all``."""
+        self.put_all(entries)
+        return self
+
+    def clear(self) -> None:
+        """Delete all entries, one by one: each is a deletion in the changelog."""
+        for key in self.keys():
+            self.delete(key)
 
     def get_all(self, keys: Sequence[Any]) -> dict[Any, Any]:
         """The values of several keys; keys without a value are absent."""
