@@ -17,6 +17,7 @@ from streambench.model import PartitionMetadata, SystemStream, SystemStreamParti
 from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
+from streambench.system.kafka.topics import describe_topics, is_unknown
 from streambench.system.numbered import NumberedAdmin
 
 _UNTIL_KNOWN_S = 15.0
@@ -238,12 +239,11 @@ class KafkaAdmin(NumberedAdmin):
 
         Those for which that is not known now are left out."""
         try:
-            described = self._admin().describe_topics(sorted(topics))
+            described = describe_topics(self._admin(), sorted(topics))
         except (kafka_errors.KafkaError, StreamSystemError):
             return {}
-        unknown = kafka_errors.UnknownTopicOrPartitionError.errno
-        known = [each for each in described if each["error_code"] in (0, unknown)]
-        return {each["name"]: None if each["error_code"] else each["topic_id"] for each in known}
+        known = [each for each in described if is_unknown(each) or not each["error_code"]]
+        return {each["name"]: None if is_unknown(each) else each["topic_id"] for each in known}
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset behind the last message of each partition, committed or not."""
@@ -363,7 +363,7 @@ class KafkaAdmin(NumberedAdmin):
 
     def partitions(self, topics: list[str]) -> dict[str, list[int]]:
         """The partitions of those of the topics that there are."""
-        described = self._asked("asking for topics", lambda: self._admin().describe_topics(topics))
+        described = self._asked("asking for topics", lambda: describe_topics(self._admin(), topics))
         self._topic_ids.update(
             {each["name"]: str(each["topic_id"]) for each in described if not each["error_code"]}
         )
