@@ -96,7 +96,7 @@ class EventLoop:
         progress, coordination, collected = self.progress, self.coordination, self._collected
         on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
         context, read_clock, sampler = self._context, self._clock.monotonic_ns, self._sampler
-        last, base, processed, alone, found = limit or -1, progress.processed, 0, 0, False
+        at_most, base, processed, alone, found = limit or -1, progress.processed, 0, 0, False
         envelope: IncomingMessageEnvelope | None = None
         partition = self._begin_run()
         try:
@@ -146,7 +146,7 @@ class EventLoop:
                             subscription.offset = envelope.offset
                             processed += 1
                         else:
-                            processed += self._deliver(partition, envelope, last - processed)
+                            processed += self._deliver(partition, envelope, at_most - processed)
                 # 3. Window, where one is due, and whatever else has its time.
                 now = read_clock()
                 if now >= due:
@@ -161,7 +161,7 @@ class EventLoop:
                 if envelope is None:
                     if not found and self._idle(now, base + processed, until, stop_at_head=stop_at_head):
                         break
-                elif processed == last or (until and self._is_reached(until, base + processed, partition)):
+                elif processed == at_most or (until and self._is_reached(until, base + processed, partition)):
                     break
         except BaseException as error:
             raise self._ended_by(error, envelope)  # noqa: B904 - mypyc knows no ``from``
@@ -384,7 +384,7 @@ class EventLoop:
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         self._commit_calls.inc()
-        self._commit_tasks(tasks)
+        self._commit_tasks(tasks)  # Commits.commit
 
     def _ended_by(self, error: BaseException, envelope: IncomingMessageEnvelope | None) -> BaseException:
         """Note the message at which an exception ended ``run``; the exception to raise."""

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class LoopParts(Struct, frozen=True, kw_only=True):
     """Everything that an event loop works with.
 
-    ``commit_tasks(tasks)`` commits them. ``idle_ms``: the longest wait for messages. ``timing``: the value
-    of ``metrics.timer.enabled``."""
+    ``commit_tasks(tasks)`` commits them: ``Commits.commit``. ``idle_ms``: the longest wait for messages.
+    ``timing``: the value of ``metrics.timer.enabled``."""
 
     tasks: Sequence[TaskInstance]
     multiplexer: Multiplexer

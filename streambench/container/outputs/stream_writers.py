@@ -75,7 +75,7 @@ def stream_writer(
     known: dict[Any, int] = {}
     keyless = rotation(partitions) if keyless is None else keyless
     only_one = partitions == 1
-    append_to, largest, apply_limits = appends or _NO_APPENDS
+    extend_of, largest, apply_limits = appends or _NO_APPENDS
     longest = min(_LONGEST, largest - _LONGEST_KEY)
 
     # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled
@@ -115,7 +115,7 @@ def stream_writer(
         ):
             # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
             # copy of the right size.
-            append_to[partition]((key, b"%b" % message, None))
+            extend_of[partition]((key, b"%b" % message, None))
             return
         try:
             send(source, envelope, key, message, partition)
@@ -144,7 +144,7 @@ class StreamWriters:
     def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
         put: Write = _nowhere
         appends, longest, known, keyless, only_one = _NOT_QUICK
-        append_to = appends.partitions
+        extend_of = appends.partitions
         limits: list[Callable[[], object]] = []
         stream: Any = _nowhere
         sent = fresh = 0
@@ -159,7 +159,7 @@ class StreamWriters:
             """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
             changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
             1,000 messages the producers append the batches that are full."""
-            nonlocal put, append_to, longest, known, keyless, only_one, stream, fresh, is_first
+            nonlocal put, extend_of, longest, known, keyless, only_one, stream, fresh, is_first
             left = iter(outgoing)
             try:
                 for source, envelope, origin, message, key in left:
@@ -171,7 +171,7 @@ class StreamWriters:
                         put, quick, limit = writer_of(source, envelope)
                         stream = to
                         appends, longest, known, keyless, only_one = quick or _NOT_QUICK
-                        append_to = appends.partitions
+                        extend_of = appends.partitions
                         self.can_defer = quick is not None and (self.can_defer or is_first)
                         is_first = False
                         if limit not in limits:
@@ -185,11 +185,11 @@ class StreamWriters:
                     if origin is None or message is not origin.message:
                         message = b"%b" % message
                     if key is None:
-                        append_to[next(keyless)]((None, message, None))
+                        extend_of[next(keyless)]((None, message, None))
                         continue
                     if only_one:
                         if len(key) <= _LONGEST_KEY:
-                            append_to[0]((key, message, None))
+                            extend_of[0]((key, message, None))
                             continue
                     else:
                         try:
@@ -197,7 +197,7 @@ class StreamWriters:
                         except KeyError:
                             pass
                         else:
-                            append_to[partition]((key, message, None))
+                            extend_of[partition]((key, message, None))
                             continue
                     put(source, envelope)
             except BaseException:

@@ -269,32 +269,52 @@ class Cursor:
     def _next_frame(self) -> Frame | EndOfStream | Torn | None:
         """The frame at the position; None where it was all read, or the place has to be found again."""
         if self._position >= self._size:
-            # A segment that others follow is sealed, or should be.
-            if not self._is_last and (self._has_grown() or self._beyond_the_cut()):
-                return None
-            self._check_reached(self._reached)
-            self._dry = True
-            self._block = memoryview(b"")
+            self._end_of_file()
             return None
+        found = self._parsed()
+        if found is None or isinstance(found, EndOfStream | Torn):
+            return found
+        if isinstance(found, int) or found.end > self._size:
+            return self._torn(found)
+        return found
+
+    def _parsed(self) -> Frame | EndOfStream | Torn | int | None:
+        """Parse what is at the position; an int says how many bytes must be there to know. A block is read
+        where the present one ends. None: the place has to be found again."""
+        missing = 8
         at = self._position - self._block_at
-        found = parse(self._block, at, self._position, verify=False) if 0 <= at < len(self._block) else 8
-        if isinstance(found, int):
-            if self._position + found > self._size:
-                return Torn(self._position, False, "the file ends within the batch's metadata")
-            if not self._read_block(max(_BLOCK, found)):
+        if 0 <= at < len(self._block):
+            found = parse(self._block, at, self._position, verify=False)
+            if not isinstance(found, int):
+                return found
+            missing = found
+        if self._position + missing > self._size:
+            return missing
+        for _ in range(2):  # the first block may hold no more than the size of the metadata
+            if not self._read_block(max(_BLOCK, missing)):
                 return None
             found = parse(self._block, 0, self._position, verify=False)
-            if isinstance(found, int):
-                if not self._read_block(max(_BLOCK, found)):
-                    return None
-                found = parse(self._block, 0, self._position, verify=False)
-        if isinstance(found, int) or (isinstance(found, Frame) and found.end > self._size):
-            if isinstance(found, Frame) and not metadata_matches(
-                self._block, self._position - self._block_at, found
-            ):
-                return Torn(self._position, True, _WRONG_METADATA)
-            return Torn(self._position, False, "the file ends within the batch")
-        return found
+            if not isinstance(found, int):
+                return found
+            missing = found
+        return missing
+
+    def _end_of_file(self) -> None:
+        """Continue with the next segment where others follow this one; else there is nothing to read."""
+        # A segment that others follow is sealed, or should be.
+        if not self._is_last and (self._has_grown() or self._beyond_the_cut()):
+            return
+        self._check_reached(self._reached)
+        self._dry = True
+        self._block = memoryview(b"")
+
+    def _torn(self, found: Frame | int) -> Torn:
+        """The batch at the position, of which the file does not hold everything."""
+        if isinstance(found, int):
+            return Torn(self._position, False, "the file ends within the batch's metadata")
+        if not metadata_matches(self._block, self._position - self._block_at, found):
+            return Torn(self._position, True, _WRONG_METADATA)
+        return Torn(self._position, False, "the file ends within the batch")
 
     def _read_block(self, size: int) -> bool:
         """Read from the position on; False where the file under that name is another one by now."""
@@ -314,32 +334,15 @@ class Cursor:
 
     def _batch(self, frame: Frame) -> pa.RecordBatch | None:
         """Read a frame, and decode what of it is wanted; None where nothing is."""
-        if (
-            frame.base != self._reached
-            and self._reached != _UNKNOWN
-            and not (self._sparse and frame.base > self._reached)
-        ):
-            raise self._corrupt(
-                frame.position,
-                f"its first message has the offset {frame.base} instead of {self._reached}",
-            )
+        self._check_sequence(frame)
         if frame.last < self.offset:
             if not metadata_matches(self._block, self._position - self._block_at, frame):
                 raise self._corrupt(frame.position, _WRONG_METADATA)
             self._position, self._reached = frame.end, frame.last + 1
             return None
-        at = self._position - self._block_at
-        if at + frame.size > len(self._block) and not self._read_block(frame.size + _AHEAD):
+        data = self._checked_bytes(frame)
+        if data is None:
             return None
-        data = self._block[self._position - self._block_at :]
-        if len(data) < frame.size or not checksum_matches(data, frame):
-            # A writer that cut a torn end and wrote again may have been faster than this reader: look once
-            # more before saying so.
-            if not self._read_block(frame.size):
-                return None
-            data = self._block
-            if len(data) < frame.size or not checksum_matches(data, frame):
-                raise self._corrupt(frame.position, "the checksum of the batch does not match")
         try:
             batch = decode(data, frame)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -348,6 +351,34 @@ class Cursor:
         if frame.base < self.offset:
             batch = batch.slice(bisect.bisect_left(batch.column(0).to_pylist(), self.offset))
         return batch if batch.num_rows else None
+
+    def _check_sequence(self, frame: Frame) -> None:
+        """Raise CorruptDataError where messages are missing before a frame."""
+        if frame.base == self._reached or self._reached == _UNKNOWN:
+            return
+        if not (self._sparse and frame.base > self._reached):
+            raise self._corrupt(
+                frame.position,
+                f"its first message has the offset {frame.base} instead of {self._reached}",
+            )
+
+    def _checked_bytes(self, frame: Frame) -> memoryview | None:
+        """The bytes of a frame, whose checksum is right; None where the place has to be found again. Raises
+        CorruptDataError."""
+        at = self._position - self._block_at
+        if at + frame.size > len(self._block) and not self._read_block(frame.size + _AHEAD):
+            return None
+        data = self._block[self._position - self._block_at :]
+        if len(data) >= frame.size and checksum_matches(data, frame):
+            return data
+        # A writer that cut a torn end and wrote again may have been faster than this reader: look once more
+        # before saying so.
+        if not self._read_block(frame.size):
+            return None
+        data = self._block
+        if len(data) < frame.size or not checksum_matches(data, frame):
+            raise self._corrupt(frame.position, "the checksum of the batch does not match")
+        return data
 
     def _incomplete(self, torn: Torn) -> None:
         """Stop before what is not whole, if it is the end of the log; else it is damage."""
