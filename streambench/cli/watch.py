@@ -20,6 +20,7 @@ from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.debug.control.session import Session
 from streambench.debug.terminal.terminal_view import Screen
+from streambench.debug.view.panel_state import Notice
 from streambench.errors import StreambenchError
 from streambench.job.result import RunResult
 from streambench.job.rewind import planned_rewind
@@ -173,7 +174,8 @@ class Watch:
         except StreambenchError as error:
             if self._screen is None:
                 return
-            frame, lines = replace(self._screen.frame, notice=str(error)), list(self._screen.containers)
+            frame = replace(self._screen.frame, notice=Notice(str(error)))
+            lines = list(self._screen.containers)
         self._screen = Screen(
             frame,
             prompt=f"{self._prompt}{self._typed}" if self._prompt else "",

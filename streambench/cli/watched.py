@@ -15,7 +15,7 @@ from streambench.container.timers import WindowsLeft
 from streambench.debug.control.session import Session
 from streambench.debug.stopping.conditions import named_expression
 from streambench.debug.terminal.terminal_containers import ContainerLine
-from streambench.debug.view.panel_state import PanelState, PanelStateReader
+from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.wording import speaking
@@ -120,7 +120,7 @@ class WatchedContainer:
 
     def frame(self) -> PanelState:
         """The frame to be shown of it. Raises StreambenchError where there is no snapshot of it yet."""
-        return self._reader.take(self.notice)
+        return self._reader.take(Notice(self.notice))
 
     def line(self, *, is_selected: bool) -> ContainerLine:
         """Its line in the list of containers."""

@@ -330,3 +330,5 @@ def test_a_stuck_task_is_shown_with_its_line_and_aborted(lab: JupyterLab, tmp_pa
     expect(panel.locator(".sb-pill")).to_have_text("failed")
     assert panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight") == high
     assert notebook.page_errors == []
+    red = panel.locator(".sb-trouble").evaluate("(text) => getComputedStyle(text).color")
+    assert panel.locator(".sb-notice").evaluate("(text) => getComputedStyle(text).color") != red

@@ -164,7 +164,7 @@ def test_a_panel_says_where_its_task_is_stuck_and_aborts_it(
     assert re.search(r'data-do="give up" title="[^"]+%stream stop --now">abort<', html)
     panel._on_message(None, {"do": "give up"}, [])
     deadline = time.monotonic() + _PATIENCE_S
-    while "aborted: nothing since the last checkpoint" not in panel.widget.html:
+    while 'data-kind="warning" role="status">aborted: nothing since the last' not in panel.widget.html:
         assert time.monotonic() < deadline
         threading.Event().wait(0.01)
     assert 'data-state="failed"' in panel.widget.html

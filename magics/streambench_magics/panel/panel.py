@@ -19,11 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Literal
 
 from IPython import display as ipython
 
-from streambench.debug.view.panel_state import PanelState, PanelStateReader, static_view
+from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader, static_view
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, TaskError
 from streambench.model import SystemStream
@@ -82,11 +82,13 @@ class Panel:
         self._wake = threading.Event()
         self._done = threading.Event()
         self._pause_asked = threading.Event()
-        self._hidden = self._is_rewinding = False
+        self._hidden = self._is_rewinding = self._is_working = False
         self._first_rows: dict[str, int] = {}
         """By view, the last one that was scrolled at the end."""
         self._closing = threading.Lock()
-        self._notice = ""
+        self._notice = Notice()
+        self._notice_at: object = None
+        """Where the job stood when the notice was shown first; None before that."""
         self._view: Any = None
         self._handle: Any = None
         self._table_s = 0.0
@@ -189,11 +191,12 @@ class Panel:
 
     def _paint(self) -> None:
         started = time.monotonic()
+        self._drop_old_notice()
         try:
             frame = self._viewer.take(self._notice)
             html = panel_html(frame, self._first_rows.values())
         except StreambenchError as error:
-            self._notice = str(error)
+            self._tell(str(error), "failure")
             return
         if html != self.widget.html:
             self.widget.html = html
@@ -209,7 +212,7 @@ class Panel:
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:
-            before = self.job.state
+            before, self._is_working = self.job.state, True
             try:
                 with speaking("magics"):
                     self._do(command)
@@ -219,21 +222,23 @@ class Panel:
                 is_shown = self.job.state == "failed" and (
                     before != "failed" or isinstance(error, (TaskError, KeyboardInterrupt))
                 )
-                self._notice = "" if is_shown else f"{command}: {error}"
+                self._tell("" if is_shown else f"{command}: {error}", "failure")
+            self._is_working = False
             self._wake.set()
 
     def _give_up(self) -> None:
         ended = self.job.give_up()
-        self._notice = (
+        self._tell(
             "aborted: nothing since the last checkpoint is committed; mend the task, and step "
             "goes on from there"
             if ended
-            else "aborted: what the task still does has no effect on streams, state and checkpoints"
+            else "aborted: what the task still does has no effect on streams, state and checkpoints",
+            "warning",
         )
         self._wake.set()
 
     def _do(self, command: str) -> None:
-        self._notice = ""
+        self._tell("")
         job, (name, _, value) = self.job, command.partition(" ")
         if name in _STARTING and (over := job.taken_over):
             self._say(over)
@@ -257,8 +262,25 @@ class Panel:
 
     def _say(self, notice: str) -> None:
         """Show a line at the foot at once, behind what the same button has said."""
-        self._notice = f"{self._notice} · {notice}" if self._notice else notice
+        said = self._notice.text
+        self._tell(f"{said} · {notice}" if said else notice)
         self._wake.set()
+
+    def _tell(self, text: str, kind: Literal["", "warning", "failure"] = "") -> None:
+        """Show a line at the foot, instead of the one before, with the next frame."""
+        self._notice, self._notice_at = Notice(text, kind), None
+
+    def _drop_old_notice(self) -> None:
+        """Drop the notice about a button once the job has moved on, by a command that was typed since."""
+        if not self._notice.text or self._is_working:
+            return
+        session = self.job.session
+        at = None if session is None else (session, session.position, self.job.state)
+        if self._notice_at is None:
+            if self.job.state != "running":
+                self._notice_at = at
+        elif at != self._notice_at:
+            self._tell("")
 
     def _rewind(self, commit: str) -> None:
         self._is_rewinding = True
@@ -277,7 +299,7 @@ class Panel:
         while done < number and not self._pause_asked.is_set() and self.job.step():
             done += 1
         if not done and not self._pause_asked.is_set() and self.job.alive:
-            self._notice = "nothing to read: it has caught up with its inputs"
+            self._tell("nothing to read: it has caught up with its inputs")
 
 
 def show(bundle: dict[str, Any], **kwargs: Any) -> Any:

@@ -124,7 +124,7 @@ def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
         f"</div><div>{_trouble(frame)}<h4>{_heading(frame)}</h4>{_why_this_one(frame)}</div></div>"
         f"{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
-        f'<span class="sb-notice" role="alert">{escape(frame.notice)}</span>'
+        f"{_notice(frame)}"
         '<span class="sb-keys"><kbd>space</kbd> step <kbd>←</kbd> back</span><span class="sb-age" '
         f'data-behind="{behind}"></span></div></div>'
     )
@@ -136,6 +136,12 @@ def _button(button: Button, frame: PanelState) -> str:
     # A screen reader would spell the signs out.
     before, after = (
         f'<span aria-hidden="true">{sign}</span>' if sign else "" for sign in (button.before, button.after)
+def _notice(frame: PanelState) -> str:
+    text, kind = frame.notice
+    role = "alert" if kind == "failure" else "status"
+    return f'<span class="sb-notice" data-kind="{kind}" role="{role}">{escape(text)}</span>'
+
+
     )
     standing = frame.standing
     # Of a job that has failed it is not known how far its history reaches.

@@ -98,7 +98,7 @@ class Screen(Struct, frozen=True):
     def _bottom(self) -> Text:
         if self.prompt:
             return Text(f"{self.prompt}▏", no_wrap=True, overflow="ellipsis")
-        said = self.notice or self.frame.notice
+        said = self.notice or self.frame.notice.text
         if said:
             return Text(said, style="red")
         help_text = _SHORT_HELP_OF_MANY if len(self.containers) > 1 else _SHORT_HELP

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -51,6 +51,16 @@ class ShownJob(Protocol):
         """A snapshot of it, in the state of its session."""
 
 
+class Notice(NamedTuple):
+    """A line about what a button or key did, or could not do. ``kind``: "" where it only informs."""
+
+    text: str = ""
+    kind: Literal["", "warning", "failure"] = ""
+
+
+NO_NOTICE = Notice()
+
+
 class Commit(Struct, frozen=True):
     """A commit that was seen: after message ``number``, at ``time_ms``."""
 
@@ -65,11 +75,12 @@ class PanelState(Struct, frozen=True, dict=True):
     ``rows``: the lines of the inputs; those of a folded stream follow it where it is ``opened``. ``rate``:
     messages per second in all. ``commits``: numbers of the choices after which there was a commit.
     ``behind``: the snapshot is an old one, since the task has been busy with one message for long.
-    ``notice``: what a button could not do. ``rates`` and ``lags``: over the last time that it ran.
-    ``busy``: with which message its task has been busy for long, and where. ``last_commits``: those that
-    were seen, the newest last. ``standing``: where it stands, while it stands still.
-    ``live``: the snapshot of the container itself, where ``snapshot`` is of the past. ``speeds``: per
-    partition, while it runs. ``stopped_at``: the breakpoint at which it stands, and what that saw.
+    ``notice``: about the last button. ``rates`` and ``lags``: over the last time that it ran.
+    ``busy``: with which message its task has been busy for long, and where; ``at_work``: that message, None
+    where it is busy with something else. ``last_commits``: those that were seen, the newest last.
+    ``standing``: where it stands, while it stands still. ``live``: the snapshot of the container itself,
+    where ``snapshot`` is of the past. ``speeds``: per partition, while it runs. ``stopped_at``: the
+    breakpoint at which it stands, and what that saw.
     """
 
     name: str
@@ -81,7 +92,7 @@ class PanelState(Struct, frozen=True, dict=True):
     rate: float | None = None
     commits: frozenset[int] = frozenset()
     behind: bool = False
-    notice: str = ""
+    notice: Notice = NO_NOTICE
     rates: tuple[float, ...] = ()
     lags: tuple[float, ...] = ()
     busy: str = ""
@@ -194,7 +205,7 @@ class PanelStateReader:
         self._session: object = None
         self._before: ContainerSnapshot | None = None
 
-    def take(self, notice: str = "") -> PanelState:
+    def take(self, notice: Notice = NO_NOTICE) -> PanelState:
         """A snapshot of the job now."""
         job = self.job
         if job.session is not self._session:

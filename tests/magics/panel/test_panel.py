@@ -214,7 +214,19 @@ def test_a_snapshot_of_a_job_that_fails_meanwhile_has_the_reason(
 def test_what_a_button_cannot_do_stands_at_the_foot(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page.ip.magics.bench.jobs["Count"], "commit", lambda: 1 / 0)
     page.press("commit")
-    wait_until(lambda: page.updates and "commit: division by zero" in page.html)
+    said = 'data-kind="failure" role="alert">commit: division by zero<'
+    wait_until(lambda: page.updates and said in page.html)
+
+
+def test_a_notice_goes_when_the_job_has_moved_on_without_the_panel(page: Page) -> None:
+    page.ip.run("%stream step 4")
+    page.press("step")
+    said = 'data-kind="" role="status">nothing to read: it has caught up with its inputs<'
+    wait_until(lambda: page.updates and said in page.html)
+    wait_until(lambda: page.panel._notice_at)
+    page.ip.run("%stream send mem.clicks 1 --key b")
+    page.ip.run("%stream step")
+    wait_until(lambda: "message 5" in page.html and said not in page.html)
 
 
 def test_the_last_frame_is_true_and_a_table_stays(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

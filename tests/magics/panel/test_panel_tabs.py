@@ -192,13 +192,13 @@ def test_the_strip_has_a_lane_per_stream_and_counts_for_screen_readers(counted: 
 def test_a_step_that_does_nothing_says_why(counted: Shell) -> None:
     panel = Panel(counted.magics.bench.job("counted"))
     panel._do("step 10")
-    assert panel._notice == ""
+    assert panel._notice.text == ""
     panel._do("step")
-    assert panel._notice == "nothing to read: it has caught up with its inputs"
+    assert panel._notice.text == "nothing to read: it has caught up with its inputs"
     counted.run("%stream stop")
     counted.run("%stream send mem.clicks 1 --key x")
     panel._do("step")
-    assert panel._notice == "it had stopped, and went on from its last checkpoint"
+    assert panel._notice.text == "it had stopped, and went on from its last checkpoint"
 
 
 def test_the_checkpoints_tab_lists_the_commits_of_a_job_that_runs(counted: Shell) -> None:
