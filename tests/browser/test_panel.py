@@ -321,6 +321,10 @@ def test_a_stuck_task_is_shown_with_its_line_and_aborted(lab: JupyterLab, tmp_pa
     expect(panel.locator(".sb-why-still")).to_have_text(
         re.compile(r"\d+ s at log\.inp\.0@1 key k2, cell \[2\] line (5|6): (time\.sleep|while)")
     )
+    expect(panel.locator("tr.sb-won", has_text="inp.0")).to_contain_text("busy")
+    expect(panel.locator(".sb-why")).to_contain_text("inp.0 @ 1 key k2")
+    expect(panel.locator(".sb-msg")).to_have_text("2")
+    expect(panel.locator(".sb-page.sb-shown .sb-kept")).to_contain_text("the task is busy with one message")
     picture(notebook, "panel-stuck.png", show, tmp_path)
     high = panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight")
     panel.get_by_role("button", name="abort").click()
@@ -328,7 +332,7 @@ def test_a_stuck_task_is_shown_with_its_line_and_aborted(lab: JupyterLab, tmp_pa
         "aborted: nothing since the last checkpoint is committed"
     )
     expect(panel.locator(".sb-pill")).to_have_text("failed")
-    assert panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight") == high
-    assert notebook.page_errors == []
     red = panel.locator(".sb-trouble").evaluate("(text) => getComputedStyle(text).color")
     assert panel.locator(".sb-notice").evaluate("(text) => getComputedStyle(text).color") != red
+    assert panel.locator(".sb-panel").evaluate("(panel) => panel.offsetHeight") == high
+    assert notebook.page_errors == []

@@ -161,6 +161,10 @@ def test_a_panel_says_where_its_task_is_stuck_and_aborts_it(
     assert re.search(
         r"\d+ s at mem\.clicks\.\d@\d+, cell \[\d+\] line \d+: (while not end\.is_set\(\)|time\.sleep)", html
     )
+    # The message is shown while the task is at it, and the other pages say why they cannot be read.
+    assert "Busy with this one" in html and '<div class="sb-msg">c</div>' in html
+    assert "not read yet: the task is busy with one message" in html
+    assert "pause it" not in html
     assert re.search(r'data-do="give up" title="[^"]+%stream stop --now">abort<', html)
     panel._on_message(None, {"do": "give up"}, [])
     deadline = time.monotonic() + _PATIENCE_S

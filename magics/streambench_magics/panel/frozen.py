@@ -132,7 +132,8 @@ def _choices(frame: PanelState) -> str:
     if last is not None:
         key = "" if last.key is None else f" key {message_text(last.key, 60)}"
         rule = f": {with_short_names(frame, last.rule)}" if last.rule else ""
-        said = f"message {last.number:,}: {place_of(last)}{key}{rule}"
+        what = "busy with" if frame.busy else f"message {last.number:,}:"
+        said = f"{what} {place_of(last)}{key}{rule}"
     return (
         f'<div>the last choices: <code>{line}</code> <small>{escape(meant)}'
         f"{', | a commit' if frame.commits else ''}</small></div><div>{escape(said)}</div>"

@@ -28,11 +28,14 @@ function keep(page, next) {
   if (!page.inert) return false;
   if (!("kept" in page.dataset)) {
     page.dataset.kept = "";
+    // The page's own note is about the state that it had then.
+    page.querySelector(".sb-kept")?.remove();
     const note = document.createElement("div");
     note.className = "sb-kept";
-    note.textContent = "as it was when it last stood still: pause it to see it now";
     page.prepend(note);
   }
+  const note = page.querySelector(".sb-kept");
+  if (note.textContent !== next.dataset.still) note.textContent = next.dataset.still;
   return true;
 }
 

@@ -29,11 +29,17 @@ from streambench_magics.panel.tabs import tabs_html
 
 _FIELD = re.compile(r"(&quot;[^&\n]*&quot;:)")
 _BLOCKED = ("held back", "gate closed")
-_PLAIN = ("waiting", "empty", "chosen")
+_PLAIN = ("waiting", "empty", "chosen", "busy")
 _AT_ONCE = 120
 """More rows of inputs than this are not drawn at once: those are that are in sight, and some around them."""
 _ABOVE = 40
 _ROW_PX = 24
+_NO_RULE = {
+    "busy": "the rule that chose it is known when the task has returned",
+    "": "at full speed no reasons are recorded: step to see them",
+}
+"""Per state, why there is no rule."""
+
 _LEAST_WIDTH = {"position": 6, "lag": 3, "rate": 5}
 """Characters that the heads of the columns take, which are set smaller."""
 
@@ -130,18 +136,18 @@ def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
     )
 
 
-def _button(button: Button, frame: PanelState) -> str:
-    main = ' class="sb-main"' if button.command == "step" else ""
-    keys = f' aria-keyshortcuts="{button.keys}"' if button.keys else ""
-    # A screen reader would spell the signs out.
-    before, after = (
-        f'<span aria-hidden="true">{sign}</span>' if sign else "" for sign in (button.before, button.after)
 def _notice(frame: PanelState) -> str:
     text, kind = frame.notice
     role = "alert" if kind == "failure" else "status"
     return f'<span class="sb-notice" data-kind="{kind}" role="{role}">{escape(text)}</span>'
 
 
+def _button(button: Button, frame: PanelState) -> str:
+    main = ' class="sb-main"' if button.command == "step" else ""
+    keys = f' aria-keyshortcuts="{button.keys}"' if button.keys else ""
+    # A screen reader would spell the signs out.
+    before, after = (
+        f'<span aria-hidden="true">{sign}</span>' if sign else "" for sign in (button.before, button.after)
     )
     standing = frame.standing
     # Of a job that has failed it is not known how far its history reaches.
@@ -162,6 +168,8 @@ def _not_now(button: Button, frame: PanelState) -> str:
     """The reason why a button cannot be pressed."""
     if frame.state == "past":
         return "; not in the past, live returns from it"
+    if frame.state == "busy":
+        return "; it is busy with a message, which abort gives up"
     if frame.state in _MOVING:
         return "; pause it first"
     if button.command == "forward":
@@ -266,8 +274,9 @@ def _blank_rows(first: int, number: int) -> str:
 def _input(frame: PanelState, row: Row, number: int) -> str:
     status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
-    kind = "sb-won" if status.startswith("chose") else "sb-held" if held or status == "empty" else ""
-    tag = "sb-tag sb-gate" if held else "sb-tag sb-chosen" if status == "chosen" else "sb-tag"
+    is_chosen = status.startswith(("chose", "busy"))
+    kind = "sb-won" if is_chosen else "sb-held" if held or status == "empty" else ""
+    tag = "sb-tag sb-gate" if held else "sb-tag sb-chosen" if status in ("chosen", "busy") else "sb-tag"
     status = with_short_names(frame, status)
     # Where it is narrow, "in 9" has to do.
     text = escape(status)
@@ -341,7 +350,7 @@ def _why_this_one(frame: PanelState) -> str:
     if choice is None:
         says = "Nothing was chosen yet: step chooses one message, and says here which rule decided."
         if frame.state == "busy":
-            says = "The rule that chose it stands here when the message has ended."
+            says = "It is not at a message, but at a window, a timer or a commit."
         return f'<div class="sb-why sb-dim">{says}{others}</div>'
     key = ""
     if choice.key is not None:
@@ -349,7 +358,7 @@ def _why_this_one(frame: PanelState) -> str:
         key = f' <span class="sb-dim">key</span> <span class="sb-num">{said}</span>'
     rule = (
         escape(with_short_names(frame, choice.rule))
-        or '<span class="sb-dim">at full speed no reasons are recorded: step to see them</span>'
+        or f'<span class="sb-dim">{_NO_RULE.get(frame.state, _NO_RULE[""])}</span>'
     )
     message = ""
     if frame.message is not None:

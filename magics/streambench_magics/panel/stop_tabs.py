@@ -6,7 +6,7 @@ from html import escape
 
 from streambench.debug.stopping.breakpoints import KINDS, Breakpoint
 from streambench.debug.view.panel_state import PanelState
-from streambench.debug.view.standing import Watched
+from streambench.debug.view.standing import Standing, Watched
 
 EXAMPLE = "message['delay'] > 180"
 
@@ -25,12 +25,10 @@ def breakpoints_page(frame: PanelState) -> tuple[str, str]:
     return str(len(frame.breakpoints) or ""), said + add + listed
 
 
-def watches_page(frame: PanelState) -> tuple[str, str]:
-    """The mark of its tab, and the page."""
+def watches_page(standing: Standing) -> tuple[str, str]:
+    """The mark of its tab, and the page, of a job that stands still."""
     add = ask_box("watch", "NAME=EXPRESSION", f"such as delay={EXAMPLE.split(' >')[0]}; Enter adds the watch")
-    if frame.standing is None:
-        return "", '<span class="sb-dim">pause it to see this</span>'
-    watches = frame.standing.watches
+    watches = standing.watches
     changed = sum(each.changed for each in watches)
     head = "<tr><th>watch</th><th>expression</th><th>value</th><th></th><th></th></tr>"
     rows = "".join(map(_watch, watches))

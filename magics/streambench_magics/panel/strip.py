@@ -65,7 +65,7 @@ def strip(frame: PanelState) -> str:
     goes = ""
     if standing is not None and standing.oldest is not None:
         goes = f' data-goes="{standing.oldest}" data-latest="{standing.latest}"'
-    held = " data-held" if frame.is_pending else ""
+    held = " data-held" if frame.last_is_pending else ""
     return (
         f'<canvas class="sb-strip" data-draw="strip" data-room="{room}" data-first="{first}" role="img" '
         f'aria-label="the last {len(choices)} choices: {escape(spoken or "none")}" '

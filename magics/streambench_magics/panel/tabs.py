@@ -32,15 +32,17 @@ _CLOSED = {
 }
 """Per state, why there is nothing to see of the stores."""
 
+_WHEN_BUSY = "the task is busy with one message; pause waits for its end, abort gives it up"
+
 
 class Tab(NamedTuple):
-    """A page: ``mark`` stands behind its name: a count, and for screen readers what is counted. ``is_still``:
-    the page has nothing to show while the job moves, but may stay as it was."""
+    """A page: ``mark`` stands behind its name: a count, and for screen readers what is counted. ``kept``: the
+    page has nothing to show while the job moves, but may stay as it was, with this line above it."""
 
     name: str
     mark: str
     html: str
-    is_still: bool = False
+    kept: str = ""
 
 
 def tabs_html(frame: PanelState) -> str:
@@ -49,7 +51,7 @@ def tabs_html(frame: PanelState) -> str:
         *_standing(frame),
         _checkpoints(frame),
         _metrics(frame),
-        Tab("Watches", *watches_page(frame)),
+        _watches(frame),
         Tab("Breakpoints", *breakpoints_page(frame)),
     ]
     heads = "".join(
@@ -59,10 +61,32 @@ def tabs_html(frame: PanelState) -> str:
     )
     bodies = "".join(
         f'<div class="sb-page" role="tabpanel" aria-label="{each.name}" data-page="{each.name.lower()}"'
-        f"{' data-still' if each.is_still else ''}>{each.html}</div>"
+        f"{_kept_as(each.kept)}>{each.html}</div>"
         for each in pages
     )
     return f'<div class="sb-tabs" role="tablist">{heads}</div><div class="sb-pages">{bodies}</div>'
+
+
+def _kept_as(note: str) -> str:
+    return f' data-still="{escape(note)}"' if note else ""
+
+
+def _kept_note(frame: PanelState) -> str:
+    """The line above a page that stays as it was."""
+    why = _WHEN_BUSY if frame.busy else "pause it to see it now"
+    return f"as it was when the job last stood still: {why}"
+
+
+def _not_seen(frame: PanelState) -> str:
+    """Why a page of a job that moves has nothing to show, where there is nothing from before."""
+    return f"not read yet: {_WHEN_BUSY}" if frame.busy else "pause it to see this"
+
+
+def _watches(frame: PanelState) -> Tab:
+    if frame.standing is None:
+        still = f'<div class="sb-dim">{_CLOSED.get(frame.state) or _not_seen(frame)}</div>'
+        return Tab("Watches", "", still, "" if frame.state in _CLOSED else _kept_note(frame))
+    return Tab("Watches", *watches_page(frame.standing))
 
 
 def _mark(mark: str) -> str:
@@ -75,13 +99,13 @@ def _mark(mark: str) -> str:
 
 def _standing(frame: PanelState) -> list[Tab]:
     """The pages that only a job that stands still has."""
-    said = _CLOSED.get(frame.state, "pause it to see this")
+    said = _CLOSED.get(frame.state) or _not_seen(frame)
     if frame.state == "failed" and not frame.snapshot.processed:
         said = "the job has failed at its first message: correct the task, then step"
     if frame.standing is None:
-        moves = frame.state not in _CLOSED
+        kept = "" if frame.state in _CLOSED else _kept_note(frame)
         still = f'<div class="sb-dim">{said}</div>'
-        return [Tab("State", "", still, moves), Tab("Outputs", "", still, moves)]
+        return [Tab("State", "", still, kept), Tab("Outputs", "", still, kept)]
     mark, page = state_page(frame.standing)
     if frame.state == "failed":
         page = f'<div class="sb-kept">{said}</div>{page}'

@@ -96,6 +96,7 @@ class PanelState(Struct, frozen=True, dict=True):
     rates: tuple[float, ...] = ()
     lags: tuple[float, ...] = ()
     busy: str = ""
+    at_work: Choice | None = None
     last_commits: tuple[Commit, ...] = ()
     standing: Standing | None = None
     live: ContainerSnapshot | None = None
@@ -112,7 +113,10 @@ class PanelState(Struct, frozen=True, dict=True):
     @cached_property
     def choice(self) -> Choice | None:
         """The choice of the last message; in the past, that of the message there. Further back than the
-        choices that are remembered it has no rule."""
+        choices that are remembered it has no rule. While its task is busy for long: the message that it is
+        at."""
+        if self.busy:
+            return self.at_work
         choices, standing = self.snapshot.choices, self.standing
         if standing is None or standing.is_live:
             if choices:
@@ -131,6 +135,12 @@ class PanelState(Struct, frozen=True, dict=True):
         if self.choice is None or self.state == "running":
             return False
         return self.choice.number > self.snapshot.processed
+
+    @property
+    def last_is_pending(self) -> bool:
+        """True where that message is among the choices of the snapshot. While a task is busy, the snapshot is
+        from before its message."""
+        return self.is_pending and self.choice in self.snapshot.choices[-1:]
 
     @cached_property
     def one_system(self) -> bool:
@@ -153,17 +163,19 @@ class PanelState(Struct, frozen=True, dict=True):
         return worst
 
     def status(self, row: Row) -> str:
-        """The status of a row: "chosen" for the partition that was chosen last. Of a folded stream also the
-        partition that was chosen, and the one with the largest lag."""
+        """The status of a row: "chosen" for the partition that was chosen last, "busy" while the task is at
+        its message for long. Of a folded stream also the partition that was chosen, and the one with the
+        largest lag."""
         last = None if self.choice is None else self.choice.ssp
         is_there = last is not None and last.system_stream == row.stream
         if not row.folded:
             return (
-                "chosen"
+                ("busy" if self.busy else "chosen")
                 if is_there and last is not None and last.partition == row.partition
                 else row.standing
             )
-        chosen = f"chose .{last.partition} · " if is_there and last is not None else ""
+        chose = "busy at" if self.busy else "chose"
+        chosen = f"{chose} .{last.partition} · " if is_there and last is not None else ""
         worst = self.worst.get(row.stream)
         lag = "" if worst is None else f" · worst lag {worst.lag:,} in .{worst.ssp.partition}"
         return f"{chosen}{row.standing}{lag}"
@@ -229,6 +241,7 @@ class PanelStateReader:
         busy, standing, live = job.busy_at, None, snapshot
         message, why = _message(job, snapshot), status_text(snapshot)
         session = job.session
+        at_work, message = _at_work(job, snapshot) if busy else (None, message)
         if session is not None and not busy and (job.state in ("paused", "failed") or not session.live):
             standing = self.standing.read(session, snapshot)
             if standing.is_live and standing.position != snapshot.processed:
@@ -253,6 +266,7 @@ class PanelStateReader:
             rates=tuple(self._rated),
             lags=tuple(self._lagged),
             busy=busy,
+            at_work=at_work,
             last_commits=tuple(self._last_commits),
             standing=standing,
             live=live,
@@ -348,6 +362,15 @@ def _message(job: ShownJob, snapshot: ContainerSnapshot) -> MessageText | None:
         if envelope.offset == last.offset and envelope.ssp == last.ssp:
             return None if envelope.message is None else _as_block(envelope.message)
     return None
+
+
+def _at_work(job: ShownJob, snapshot: ContainerSnapshot) -> tuple[Choice | None, MessageText | None]:
+    """The message that its task is at, as the choice behind those of the snapshot, and its text."""
+    envelope = None if job.session is None else job.session.container.current_input
+    if envelope is None:
+        return None, None
+    choice = Choice(snapshot.processed + 1, envelope.ssp, envelope.offset, envelope.key)
+    return choice, _laid_out(envelope)
 
 
 def _laid_out(envelope: Any) -> MessageText | None:
