@@ -29,9 +29,16 @@ _EXTRAS = {
 }
 
 
-def resolve(config: Config, key: str, *, group: str, builtin: Mapping[str, str] | None = None) -> Any:
+def resolve(
+    config: Config,
+    key: str,
+    *,
+    group: str,
+    builtin: Mapping[str, str] | None = None,
+    again: bool = True,
+) -> Any:
     """The object that the configuration names under ``key``: a builtin name, an entry point of ``group``, or
-    a path to an object.
+    a path to an object. ``again``: as for ``by_path``.
 
     Raises ConfigError that names the key and what there is to choose from, MissingExtraError where its
     dependency is missing.
@@ -45,7 +52,7 @@ def resolve(config: Config, key: str, *, group: str, builtin: Mapping[str, str] 
         here = f"; the one defined here is __main__.{name}" if hasattr(sys.modules["__main__"], name) else ""
         there = f"; there are {', '.join(choices)}" if choices else ""
         raise config.error(key, f"there is no '{name}'{there}, or give package.module.Class{here}")
-    return by_path(config, key, path)
+    return by_path(config, key, path, again=again)
 
 
 def brought_by_packages(group: str) -> dict[str, str]:
@@ -106,9 +113,9 @@ def call_promised(make: Callable[..., Any], least: int, *arguments: Any) -> Any:
     return make(*arguments[:least])
 
 
-def by_path(config: Config, key: str, path: str) -> Any:
+def by_path(config: Config, key: str, path: str, *, again: bool = True) -> Any:
     """The object at ``package.module.Name``, ``package.module:Name`` or ``file.py:Name`` (relative to the
-    configuration file).
+    configuration file). ``again``: a file is run again even where this process has run it before.
 
     Raises ConfigError where there is none, or a module ends the process; what else one raises while it is
     imported goes through."""
@@ -127,7 +134,9 @@ def by_path(config: Config, key: str, path: str) -> Any:
             f"{name} was defined in a function, where it cannot be found: define it at the top of its module",
         )
     found: Any = (
-        _from_file(config, key, place) if place.endswith(".py") else _from_package(config, key, place, name)
+        _from_file(config, key, place, again=again)
+        if place.endswith(".py")
+        else _from_package(config, key, place, name)
     )
     for part in name.split("."):
         if not hasattr(found, part):
@@ -191,8 +200,8 @@ def _find_beside(directory: Path) -> None:
         importlib.invalidate_caches()
 
 
-def _from_file(config: Config, key: str, place: str) -> ModuleType:
-    """Run a file as a module. It is run again each time, since in a notebook the file may have changed.
+def _from_file(config: Config, key: str, place: str, *, again: bool) -> ModuleType:
+    """Run a file as a module. It is run ``again`` each time, since in a notebook the file may have changed.
     Cached bytecode is not used: it is compared by the second and the size only."""
     path = (config.directory / config.relative_path(key, place)).resolve()
     if not path.is_file():
@@ -202,9 +211,11 @@ def _from_file(config: Config, key: str, place: str) -> ModuleType:
     is_taken = loaded is not None and Path(getattr(loaded, "__file__", None) or "") != path
     if is_taken or name in sys.stdlib_module_names:
         name = f"{path.stem}_{crc32(bytes(path)):x}"
+    former = sys.modules.get(name)
+    if former is not None and not again:
+        return former
     module = ModuleType(name)
     module.__file__ = str(path)
-    former = sys.modules.get(name)
     sys.modules[name] = module
     # As for a script that is run: what stands beside it can be imported.
     if str(path.parent) not in sys.path:

@@ -24,7 +24,7 @@ from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream
 from streambench.suggestions import suggest
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
 from streambench_magics.commands.command_parser import words
 from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
@@ -47,7 +47,6 @@ _END_S = 2.0
 _AT_ONCE_S = 0.5
 _MOMENT_S = 0.5
 _MOST_BEGINNINGS = 4
-_HERE = ("log", "memory", "file")
 
 
 @magics_class
@@ -196,7 +195,7 @@ class StreamMagics(
         with closing(Systems(job.config)) as systems:
             for stream in map(SystemStream.parse, [] if job.alive else streams):
                 try:
-                    if builtin_kind(job.config, stream.system) in _HERE:
+                    if abilities_of(job.config, stream.system).is_local:
                         systems.metadata([stream])
                 except UnknownStreamError:
                     print(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from streambench.checkpoint.api import CheckpointManager
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.config import Config
-from streambench.system.memory import MemorySystemFactory
 from streambench.system.systems import Systems
 
 
@@ -14,7 +13,7 @@ def check_shareable(config: Config, systems: Systems, checkpoints: CheckpointMan
     """Raise ConfigError where a job whose containers are processes of their own has something in memory.
     ``who``: what to call them."""
     for system in systems.names():
-        if isinstance(systems.factory(system), MemorySystemFactory):
+        if systems.factory(system).in_process:
             raise config.error(
                 f"systems.{system}.samza.factory",
                 f"a memory system exists once in each process, and {who} run in others: use log (or kafka) "

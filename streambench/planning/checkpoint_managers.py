@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager
-from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.memory import memory_checkpoints
-from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.suggestions import suggest
-from streambench.system.beside import add_beside
-from streambench.system.producers_applier import apply_left
-from streambench.system.systems import BUILTIN, GROUP, Systems, builtin_kind, keepers, log_systems
+from streambench.system.commit_journal import commit_journal
+from streambench.system.systems import BUILTIN, GROUP, abilities_of, keepers, log_systems
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +26,13 @@ def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False)
     system, else in the only other one that keeps checkpoints.
 
     A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its
-    factory has a method ``get_checkpoint_manager(system, config, job)``; log and memory systems do without.
+    factory has a method ``get_checkpoint_manager(system, config, job)``. A system in the memory of this
+    process does without it, and they are kept there, too.
     ``is_quiet``: to look only, without a warning of checkpoints that are lost. Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
     if config.text(_KEY) == "file":
-        return _journal(config, config.directory_at("task.checkpoint.path") / job_name, job_name, keep)
+        return commit_journal(config, config.directory_at("task.checkpoint.path") / job_name, job_name)
     for key in (_KEY, "job.default.system"):
         system = config.text(key)
         if system is not None:
@@ -47,7 +44,7 @@ def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False)
         )
     if able:
         return _of_system(config, _KEY, able[0], job_name, keep)
-    lasting = [system for system in _systems(config) if builtin_kind(config, system) != "memory"]
+    lasting = [system for system in _systems(config) if not abilities_of(config, system).in_process]
     if lasting and not is_quiet:
         log.warning(
             "the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them",
@@ -61,14 +58,11 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     setting = f"systems.{system}.samza.factory"
     if config.text(setting) is None:
         raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
-    kind = builtin_kind(config, system)
-    if kind == "log":
-        return _journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job, keep)
-    if kind == "memory":
-        return memory_checkpoints(system, job, keep=keep)
     made = load.resolve(config, setting, group=GROUP, builtin=BUILTIN)
     factory: Any = load.instantiate(config, setting, made) if isinstance(made, type) else made
     get = getattr(factory, "get_checkpoint_manager", None)
+    if get is None and abilities_of(config, system).in_process:
+        return memory_checkpoints(system, job, keep=keep)
     if get is None:
         raise config.error(
             key, f"a system of the kind {config[setting]} keeps no checkpoints; {_choices(config)}"
@@ -80,18 +74,6 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
             key=setting,
         )
     return manager
-
-
-def _journal(config: Config, directory: Path, job: str, keep: int) -> JournalCheckpointManager:
-    def apply(effects: PendingWrites) -> None:
-        systems = Systems(config)
-        add_beside(config, job, systems)
-        try:
-            apply_left(effects, systems)
-        finally:
-            systems.close()
-
-    return JournalCheckpointManager(directory, job, keep=keep, apply=apply)
 
 
 def _systems(config: Config) -> list[str]:

@@ -21,7 +21,7 @@ from streambench.store.engine import StoreEngine, StoreEngineFactory
 from streambench.store.expiry import ExpiringEngine
 from streambench.store.task_store import ValueLimit
 from streambench.system.beside import changelog_system
-from streambench.system.systems import Systems, builtin_kind, keepers
+from streambench.system.systems import Systems, abilities_of, keepers, kind_name
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,6 @@ BUILTIN = {
     "memory": "streambench.store.memory:MemoryEngineFactory",
     "rocksdb": "streambench.store.rocksdb:RocksDbEngineFactory",
 }
-
-
-_FORGETFUL = ("file", "tcp", "udp", "webhook", "amqp")
 
 
 class StoreDefinition(Struct, frozen=True):
@@ -216,13 +213,12 @@ def _changelog(config: Config, store: str, job: str, systems: Systems) -> System
 
 def _check_holds_state(config: Config, system: str, key: str | None) -> None:
     """Raise ConfigError where a system cannot give back what a store has written to it."""
-    kind = builtin_kind(config, system)
-    if key is not None and kind in _FORGETFUL:
+    if key is not None and not abilities_of(config, system).holds_changelogs:
         raise config.error(
             key,
-            f"'{system}' is a {kind} system, which cannot hold a changelog: that needs keys, and messages "
-            "that can be read again. "
-            "Name a log system or a Kafka (job.changelog.system=...); or name none, and set "
+            f"'{system}' is a {kind_name(config, system)} system, which cannot hold a changelog: that "
+            "needs keys, and messages that can be read again. Name a log system or a Kafka "
+            "(job.changelog.system=...); or name none, and set "
             "task.checkpoint.system=file to keep state "
             "and checkpoints together in files",
         )

@@ -23,9 +23,8 @@ from streambench.planning.model import JobModel
 from streambench.planning.plan import Metadata, all_inputs, job_name, name_and_id
 from streambench.planning.store_definitions import changelogs
 from streambench.system.listing import listing
-from streambench.system.systems import Systems, builtin_kind, settings_of_streams
+from streambench.system.systems import Systems, abilities_of, settings_of_streams
 
-_STORING = ("log", "kafka", "memory")
 _PATIENCE_S = 5.0
 
 
@@ -129,7 +128,7 @@ def _like_outputs(config: Config, suffix: str) -> dict[str, str]:
     found = {}
     inputs = set(all_inputs(config))
     for system in config.names_below("systems."):
-        if builtin_kind(config, system) not in _STORING:
+        if not abilities_of(config, system).portable_settings:
             continue
         for name, settings in settings_of_streams(config, system).items():
             if SystemStream(system, name) not in inputs:

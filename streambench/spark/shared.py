@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _directories(config: Config) -> dict[str, Path]:
         names = [name for name in config.below(f"systems.{system}.") if _is_path(name)]
         for key in (f"systems.{system}.{name}" for name in names):
             path = config.path(key)
-            if builtin_kind(config, system) == "log":
+            if abilities_of(config, system).creates_path:
                 path.mkdir(parents=True, exist_ok=True)
             found[key] = path
     if config.text("task.checkpoint.system") == "file":

@@ -342,6 +342,42 @@ class SystemFactory(ABC):
     settings: ClassVar[tuple[Key, ...]] = ()
     """The keys of these that ``streambench keys`` lists."""
 
+    # The abilities of a kind of system, beside the protocols of ``capabilities``. A derived class declares
+    # them, and ``systems.abilities_of`` finds them by the name of a system.
+
+    in_process: ClassVar[bool] = False
+    """True where streams exist in the memory of this process only. No other process reads them, and their
+    messages can be any objects."""
+
+    is_local: ClassVar[bool] = False
+    """True where metadata is read from memory or a disk, at once. Magics then look for a stream that a job
+    names before the job is started."""
+
+    holds_changelogs: ClassVar[bool] = True
+    """True where a stream can be a changelog: it keeps keys, and its messages can be read again."""
+
+    keeps_headers: ClassVar[bool] = True
+    """True where a message keeps its headers. Dead letters need it, which have their reasons there."""
+
+    consecutive_offsets: ClassVar[bool] = False
+    """True where offsets are whole numbers without gaps, but for those that compaction makes. The offset
+    behind n messages is then known without reading them."""
+
+    portable_settings: ClassVar[bool] = False
+    """True where the settings of a stream name no place, such as an address or a file. A stream of another
+    name, as a backfill writes, is then created with the same settings."""
+
+    creates_path: ClassVar[bool] = False
+    """True where ``systems.<s>.path`` is a directory that is created where it is missing."""
+
+    listens: ClassVar[bool] = False
+    """True where an input is received at an address of the job. Messages are sent to that address, and not to
+    the stream by its name."""
+
+    settings_unconfirmed: ClassVar[Mapping[str, str] | None] = None
+    """None where a producer's ``flush`` waits until messages are durable, or processed. Else the settings of
+    a stream with which it waits for no receiver: what is sent by hand is sent with these."""
+
     @property
     def creates_streams(self) -> bool:
         """True where a missing stream is created with ``streambench streams create``.

@@ -13,7 +13,7 @@ from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.compacted_memory import CompactedMemoryFactory
-from streambench.system.systems import BUILTIN, Systems, builtin_kind, keepers
+from streambench.system.systems import BUILTIN, Systems, abilities_of, keepers
 
 NAME = "_checkpoints"
 """The name of the system. No user has reason to call one so, and it is refused."""
@@ -61,7 +61,7 @@ def changelog_system(config: Config, job: str, systems: Systems) -> tuple[str | 
     if not systems.has(NAME):
         if kept_in is None and able:
             return None, None
-        if kept_in is not None and kept_in != "file" and builtin_kind(config, kept_in) != "memory":
+        if kept_in is not None and kept_in != "file" and not abilities_of(config, kept_in).in_process:
             return kept_in, _CHECKPOINTS
     add_beside(config, job, systems)
     return NAME, None

@@ -5,14 +5,19 @@ The container looks once, at its start, with ``isinstance``."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.process_identity import ProcessIdentity
 from streambench.rows import Rows
 from streambench.system.api import SendColumns, SystemConsumer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @runtime_checkable
@@ -104,6 +109,44 @@ class Journaled(Protocol):
 
     def last_once(self, ssp: SystemStreamPartition, producer: str) -> tuple[int, int] | None:
         """The last (generation, sequence) that ``producer`` appended to a partition; None for none."""
+
+
+class StagingFiles(Protocol):
+    """The files that one attempt stages, which no reader looks at."""
+
+    def write(self, partition: int, columns: pa.RecordBatch) -> None:
+        """Stage messages for a partition, with the columns of ``SendColumns``.
+
+        Raises MessageTooLargeError."""
+
+    def close(self) -> list[Any]:
+        """Make the files durable, and return them for the ``commit``. They can be pickled."""
+
+
+class StagedWrite(Protocol):
+    """A write in steps: many processes stage their part, and one appends all of it, or nothing."""
+
+    def begin(self, owner: ProcessIdentity | None = None) -> None:
+        """Have a place for a write that ends with its owner."""
+
+    def stage(self, step: int) -> StagingFiles:
+        """The files of one attempt at a part of a step."""
+
+    def commit(self, step: int, files: Sequence[Any]) -> bool:
+        """Append what these files hold, in their order; False where the step was done before."""
+
+    def discard(self, step: int) -> None:
+        """Remove what was staged for a step, unless it is decided that it will be appended."""
+
+
+@runtime_checkable
+class StagedWrites(Protocol):
+    """A factory of a system to whose streams many processes write in one step."""
+
+    def staged_write(
+        self, system: str, config: Config, stream: str, name: str, *, once: bool
+    ) -> AbstractContextManager[StagedWrite]:
+        """The write of this name to a stream. ``once``: the name is used again after a crash, to go on."""
 
 
 class NamedWrite(Protocol):

@@ -312,6 +312,10 @@ class MemorySystemFactory(SystemFactory):
     """The factory of memory systems. With ``streams`` it serves those instead of the ones this process keeps
     by system name."""
 
+    in_process: ClassVar[bool] = True
+    is_local: ClassVar[bool] = True
+    portable_settings: ClassVar[bool] = True
+
     def __init__(self, streams: MemoryStreams | None = None) -> None:
         self._own = streams
 

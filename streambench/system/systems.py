@@ -13,7 +13,13 @@ from streambench import config_keys
 from streambench import imports as load
 from streambench.config import Config
 from streambench.config_keys import Key
-from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError, do_all
+from streambench.errors import (
+    ConfigError,
+    StreambenchError,
+    StreamSystemError,
+    UnknownStreamError,
+    do_all,
+)
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.suggestions import suggest
@@ -49,6 +55,29 @@ def builtin_kind(config: Config, system: str) -> str | None:
     other."""
     named = (config.text(f"systems.{system}.samza.factory") or "").replace(":", ".")
     return next((kind for kind, path in BUILTIN.items() if named in (kind, path.replace(":", "."))), None)
+
+
+def abilities_of(config: Config, system: str) -> SystemFactory | type[SystemFactory]:
+    """Return what declares the abilities of a system: its factory, or the class of it.
+
+    They are those of the system itself, also where it is landed. Where there is no such factory they are the
+    defaults: its error is raised where it is used."""
+    setting = f"systems.{system}.samza.factory"
+    if config.text(setting) is None:
+        return SystemFactory
+    try:
+        found = load.resolve(config, setting, group=GROUP, builtin=BUILTIN, again=False)
+    except StreambenchError:
+        return SystemFactory
+    is_factory = isinstance(found, SystemFactory) or (
+        isinstance(found, type) and issubclass(found, SystemFactory)
+    )
+    return found if is_factory else SystemFactory
+
+
+def kind_name(config: Config, system: str) -> str:
+    """Return how errors call the kind of a system: ``log``, ..., else as the configuration does."""
+    return builtin_kind(config, system) or config.text(f"systems.{system}.samza.factory") or "memory"
 
 
 def builtin_settings() -> list[Key]:

@@ -26,9 +26,8 @@ from streambench.serde.json_text import json_bytes
 from streambench.serde.letters import REASON
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.api import SystemAdmin
-from streambench.system.memory import MemorySystemFactory
 from streambench.system.reader import read_to_head, start_in
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.frames import is_frame, is_series, rows_of, values_of
 
@@ -41,14 +40,15 @@ def send(
 ) -> int:
     """Send (key, message) pairs; how many. Returns when they are durable, where the system confirms it
     (``is_confirmed``). Raises StreambenchError; some may have been sent then."""
-    if builtin_kind(config, stream.system) == "tcp":
-        config = config.with_values({f"systems.{stream.system}.streams.{stream.stream}.acknowledge": "false"})
+    unconfirmed = abilities_of(config, stream.system).settings_unconfirmed or {}
+    prefix = f"systems.{stream.system}.streams.{stream.stream}."
+    config = config.with_values({f"{prefix}{name}": value for name, value in unconfirmed.items()})
     with closing(Systems(config)) as systems:
         partitions = len(systems.metadata([stream])[stream])
         if partition is not None and partition >= partitions:
             raise MagicError(str(no_partition(stream, partition, partitions)))
         serdes = StreamSerdes(config).for_stream(stream)
-        plain = isinstance(systems.factory(stream.system), MemorySystemFactory)
+        plain = systems.factory(stream.system).in_process
         keep_key, keep_message = (plain or serde is not None for serde in serdes)
         given = list(messages)
         with writing(systems, stream, partitions, _SOURCE, serdes) as writer:
@@ -81,7 +81,7 @@ def _of_element(
 def is_confirmed(config: Config, stream: SystemStream) -> bool:
     """True where sending waits until what was sent is durable. Over a network it does not: the receiver may
     be a job of this notebook, which continues only when the cell that sends has ended."""
-    return builtin_kind(config, stream.system) not in ("tcp", "udp")
+    return abilities_of(config, stream.system).settings_unconfirmed is None
 
 
 def partitions_of(
@@ -203,7 +203,7 @@ def takes_tables(config: Config, stream: SystemStream) -> bool:
     """True where a message of the stream is a whole table of Arrow."""
     serdes = StreamSerdes(config)
     return isinstance(serdes.for_stream(stream)[1], ArrowSerde) or (
-        builtin_kind(config, stream.system) == "memory" and serdes.names_for(stream)[1] is None
+        abilities_of(config, stream.system).in_process and serdes.names_for(stream)[1] is None
     )
 
 

@@ -23,7 +23,7 @@ from streambench.model import (
 from streambench.planning.plan import all_inputs
 from streambench.serde.letters import LETTER, as_bytes, letter_headers, shorter, user_traceback
 from streambench.serde.streams import DEAD_LETTERS, dead_letter_stream
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of, kind_name
 
 log = logging.getLogger(__name__)
 
@@ -313,10 +313,11 @@ def _checked_stream(config: Config, systems: Systems) -> SystemStream | None:
             "stream",
         )
     systems.factory(stream.system, key=DEAD_LETTERS)
-    if builtin_kind(config, stream.system) == "file":
+    if not abilities_of(config, stream.system).keeps_headers:
         raise config.error(
             DEAD_LETTERS,
-            "a file has no headers, so that the reasons would be lost: name a stream of another system",
+            f"a {kind_name(config, stream.system)} has no headers, so that the reasons would be lost: "
+            "name a stream of another system",
         )
     for setting in ("samza.key.serde", "samza.msg.serde"):
         key = f"systems.{stream.system}.streams.{stream.stream}.{setting}"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _AFTER_S = 2.0
 _MOST_STREAMS = 3
 _RECEIVED = "has received nothing"
-_RECEIVING = ("webhook", "tcp", "udp")
 
 
 def nothing_to_read(snapshots: Snapshots, config: Config) -> Mapping[SystemStream, str]:
@@ -98,9 +97,9 @@ def _has_read_all(snapshot: ContainerSnapshot) -> bool:
 
 
 def _why(stream: SystemStream, partitions: Sequence[PartitionSnapshot], config: Config) -> str:
-    from streambench.system.systems import builtin_kind
+    from streambench.system.systems import abilities_of
 
-    if builtin_kind(config, stream.system) in _RECEIVING or all(each.upcoming is None for each in partitions):
+    if all(each.upcoming is None for each in partitions) or abilities_of(config, stream.system).listens:
         return f"{_RECEIVED} {'more' if any(each.processed for each in partitions) else 'yet'}"
     if all(each.oldest is None or each.oldest == each.upcoming for each in partitions):
         return "is empty"

@@ -9,9 +9,8 @@ from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.system.reader import read_to_head
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of
 
-_CONSECUTIVE = ("log", "kafka")
 _K = TypeVar("_K", bound=Hashable)
 
 
@@ -62,7 +61,7 @@ def offset_behind(
     consecutive."""
     if count == 0:
         return start
-    if builtin_kind(config, ssp.system) in _CONSECUTIVE:
+    if abilities_of(config, ssp.system).consecutive_offsets:
         return str(int(start) + count)
     consumer = systems.consumer(ssp.system, MetricsRegistry())
     found = read_to_head(consumer, {ssp: start}, at_most=count)[ssp]

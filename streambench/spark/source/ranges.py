@@ -18,7 +18,7 @@ from streambench.spark.source.options import Bounds, StreamOptions
 from streambench.system.api import SystemConsumer
 from streambench.system.capabilities import Sized
 from streambench.system.numbered import NumberedAdmin
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.systems import Systems, abilities_of
 
 _AT_ONCE = 10_000
 _WAIT_MS = 250
@@ -61,7 +61,7 @@ def has_numbers(systems: Systems, stream: SystemStream) -> bool:
 
 def check_readable(config: Config, systems: Systems, stream: SystemStream) -> None:
     """Raise StreamSystemError where executors could not read a stream, or not twice the same."""
-    if builtin_kind(config, stream.system) == "memory":
+    if abilities_of(config, stream.system).in_process:
         raise StreamSystemError(
             f"{stream} lies in the memory of one process, and Spark's executors are others: use a system of "
             f"another kind (systems.{stream.system}.samza.factory=log)"

@@ -1,11 +1,11 @@
 """The writers of a stream: tasks encode their rows, and what becomes visible is decided on the driver.
 
-To a ``log``, tasks write nothing that a reader could see. They stage their messages, and the commit appends
-those of the attempts that succeeded (``system.log.staging``). Of a streaming query each micro-batch is a step
-under the query's id, so that one which Spark repeats is appended once. To a system with transactions
-(``capabilities.NamedWrites``) tasks pass their messages to the driver. Its commit writes them and the number
-of the step in one transaction. To other systems tasks send at once, and flush before they end. What a task
-had sent when it failed is sent again by the next attempt.
+To a system that stages (``capabilities.StagedWrites``: a log), tasks write nothing that a reader could see.
+They stage their messages, and the commit appends those of the attempts that succeeded. Of a streaming query
+each micro-batch is a step under the query's id, so that one which Spark repeats is appended once. To a system
+with transactions (``capabilities.NamedWrites``) tasks pass their messages to the driver. Its commit writes
+them and the number of the step in one transaction. To other systems tasks send at once, and flush before they
+end. What a task had sent when it failed is sent again by the next attempt.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from streambench.spark.source.handed_rows import HandedRows, unpacked
 from streambench.spark.source.layout import StreamFormat
 from streambench.spark.source.options import StreamOptions
 from streambench.system.api import SendColumns, row_by_row
-from streambench.system.capabilities import Columnar, NamedWrite, NamedWrites
-from streambench.system.log.factory import log_of
-from streambench.system.log.staging import StagedFile, StagedWrite
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.capabilities import Columnar, NamedWrite, NamedWrites, StagedWrite, StagedWrites
+from streambench.system.systems import Systems, abilities_of, kind_name
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _SOURCE = "spark"
@@ -53,7 +51,7 @@ class Written(WriterCommitMessage):
     def __init__(
         self,
         write: str,
-        files: Sequence[StagedFile],
+        files: Sequence[Any],
         messages: int,
         handed: Mapping[int, bytes] | None = None,
     ) -> None:
@@ -76,20 +74,22 @@ class StreamWriting:
         self._schema = schema
         if overwrite:
             raise ConfigError(f'{stream}: a stream is only appended to: use mode("append")')
-        if builtin_kind(options.config, stream.system) == "memory":
+        if abilities_of(options.config, stream.system).in_process:
             raise StreamSystemError(
                 f"{stream} lies in the memory of one process, and Spark's executors are others: use a system "
                 f"of another kind (systems.{stream.system}.samza.factory=log)"
             )
         self._encoding()
         with closing(Systems(options.config)) as systems:
-            self._is_transactional = isinstance(systems.factory(stream.system), NamedWrites)
+            factory = systems.factory(stream.system)
+            self._is_staged = isinstance(factory, StagedWrites)
+            self._is_transactional = isinstance(factory, NamedWrites)
             self._check_guarantee()
             self._partitions = _count_or_create(systems, stream)
 
     def run(self, rows: Iterator[pa.RecordBatch], write: str, step: int, task: int) -> Written:
         """Write the rows of one task: stage them for a step of a write, or send them."""
-        if self._is_log:
+        if self._is_staged:
             with self._staged(write) as staged:
                 files = staged.stage(step)
                 messages = self._send(
@@ -121,7 +121,7 @@ class StreamWriting:
         """Append what the tasks staged for a step, in the order of the tasks."""
         done = [each for each in messages if isinstance(each, Written)]
         files = [file for each in done for file in each.files]
-        if self._is_log and done:
+        if self._is_staged and done:
             with self._staged(done[0].write) as staged:
                 staged.commit(step, files)
         elif done and self._is_handed(done[0].write):
@@ -130,14 +130,14 @@ class StreamWriting:
 
     def begin(self, write: str) -> None:
         """Have a place for what tasks stage."""
-        if self._is_log:
+        if self._is_staged:
             with self._staged(write) as staged:
                 # This process itself lives no longer than the call.
                 staged.begin(ancestor("java"))
 
     def abort(self, write: str, step: int) -> None:
         """Remove what was staged for a step, unless its commit is decided."""
-        if self._is_log:
+        if self._is_staged:
             with self._staged(write) as staged:
                 staged.discard(step)
 
@@ -155,29 +155,29 @@ class StreamWriting:
         return factory.get_named_write(self._stream.system, self._options.config, whole)
 
     def _check_guarantee(self) -> None:
-        wanted, kind = self._options.guarantee, builtin_kind(self._options.config, self._stream.system)
-        if wanted == "exactly-once" and not (self._is_log or self._is_transactional):
+        wanted, kind = self._options.guarantee, kind_name(self._options.config, self._stream.system)
+        if wanted == "exactly-once" and not (self._is_staged or self._is_transactional):
             raise ConfigError(
                 f"option guarantee: a system of the kind {kind} has no transactions, and {self._stream} is "
                 f"written at least once: leave the option out, or set {_AT_LEAST_ONCE}",
                 key="guarantee",
             )
-        if wanted == _AT_LEAST_ONCE and self._is_log:
+        if wanted == _AT_LEAST_ONCE and self._is_staged:
             raise ConfigError(
                 f"option guarantee: a log is always written exactly once: leave the option out for "
                 f"{self._stream}",
                 key="guarantee",
             )
 
-    @property
-    def _is_log(self) -> bool:
-        return builtin_kind(self._options.config, self._stream.system) == "log"
-
     @contextmanager
     def _staged(self, write: str) -> Iterator[StagedWrite]:
-        with log_of(self._stream.system, self._options.config) as log:
-            once = not write.startswith(_ANONYMOUS)
-            yield StagedWrite(log, self._stream.stream, write, once=once)
+        system, once = self._stream.system, not write.startswith(_ANONYMOUS)
+        factory = Systems(self._options.config).factory(system)
+        assert isinstance(factory, StagedWrites)
+        with factory.staged_write(
+            system, self._options.config, self._stream.stream, write, once=once
+        ) as staged:
+            yield staged
 
     def _send(self, rows: Iterator[pa.RecordBatch], send: SendColumns, task: int) -> int:
         encoding, count, partitions = self._encoding(), 0, self._partitions

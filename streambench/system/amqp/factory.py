@@ -37,6 +37,7 @@ class AmqpSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = None
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    holds_changelogs: ClassVar[bool] = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         settings = _settings(system, config)

@@ -34,6 +34,9 @@ class FileSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    is_local: ClassVar[bool] = True
+    holds_changelogs: ClassVar[bool] = False
+    keeps_headers: ClassVar[bool] = False
     creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> FileConsumer:

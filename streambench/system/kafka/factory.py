@@ -22,6 +22,8 @@ class KafkaSystemFactory(SystemFactory):
     keys: ClassVar[frozenset[str] | None] = None
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
     stream_settings: ClassVar[frozenset[str]] = TOPIC_KEYS
+    consecutive_offsets: ClassVar[bool] = True
+    portable_settings: ClassVar[bool] = True
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:
         settings = _settings(system, config)

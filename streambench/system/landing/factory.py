@@ -14,8 +14,8 @@ from streambench.system.landing.admin import LandedAdmin, LandedLog
 from streambench.system.landing.consumer import LandedConsumer
 from streambench.system.landing.receiver import Receiver
 from streambench.system.log.consumer import LogConsumer
-from streambench.system.log.factory import log_of
-from streambench.system.systems import Systems, builtin_kind
+from streambench.system.log.factory import LogSystemFactory, log_of
+from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
 
@@ -112,8 +112,7 @@ def landed(systems: Systems, config: Config, system: str, factory: SystemFactory
     target = config.required(key)
     if config.text(landing_key(target)) is not None:
         raise config.error(key, f"'{target}' is landed itself: name a log system that is not")
-    systems.factory(target, key=key)
-    if builtin_kind(config, target) != "log":
+    if not isinstance(systems.factory(target, key=key), LogSystemFactory):
         raise config.error(key, f"'{target}' is no log system: landing needs one, to be read from again")
     return LandedSystemFactory(factory, target)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
+from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
+from streambench.system.commit_journal import commit_journal
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.producer import LogProducer
 from streambench.system.log.settings import PATH, SETTINGS, Settings, configured_streams
+from streambench.system.log.staging import StagedWrite
 from streambench.system.log.streams import Log
 
 
@@ -20,6 +25,10 @@ class LogSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    is_local: ClassVar[bool] = True
+    consecutive_offsets: ClassVar[bool] = True
+    portable_settings: ClassVar[bool] = True
+    creates_path: ClassVar[bool] = True
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
         return LogConsumer(system, log_of(system, config), metrics)
@@ -29,6 +38,17 @@ class LogSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
         return LogAdmin(system, log_of(system, config))
+
+    def get_checkpoint_manager(self, system: str, config: Config, job: str) -> CheckpointManager:
+        """The checkpoints of a job, in a commit journal beside the streams."""
+        return commit_journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job)
+
+    @contextmanager
+    def staged_write(
+        self, system: str, config: Config, stream: str, name: str, *, once: bool
+    ) -> Iterator[StagedWrite]:
+        with log_of(system, config) as log:
+            yield StagedWrite(log, stream, name, once=once)
 
 
 def log_of(system: str, config: Config) -> Log:

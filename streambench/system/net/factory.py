@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from streambench.config import Config
@@ -49,6 +50,9 @@ class TcpSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = TCP.system_names
     settings: ClassVar[tuple[Key, ...]] = TCP.keys
+    listens: ClassVar[bool] = True
+    holds_changelogs: ClassVar[bool] = False
+    settings_unconfirmed: ClassVar[Mapping[str, str] | None] = {"acknowledge": "false"}
     creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpConsumer:
@@ -75,6 +79,9 @@ class UdpSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = UDP.system_names
     settings: ClassVar[tuple[Key, ...]] = UDP.keys
+    listens: ClassVar[bool] = True
+    holds_changelogs: ClassVar[bool] = False
+    settings_unconfirmed: ClassVar[Mapping[str, str] | None] = {}
     creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpConsumer:

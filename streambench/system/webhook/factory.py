@@ -30,6 +30,8 @@ class WebhookSystemFactory(SystemFactory):
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
     settings: ClassVar[tuple[Key, ...]] = SETTINGS.keys
+    listens: ClassVar[bool] = True
+    holds_changelogs: ClassVar[bool] = False
     creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemConsumer:

@@ -7,7 +7,7 @@ import gc
 import logging
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from streambench.model import (
     OutgoingMessageEnvelope,
     SystemStream,
 )
-from streambench.system.memory import MemoryProducer, memory_streams
+from streambench.system.memory import MemoryProducer, MemorySystemFactory, memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import run_job
 from tests.container.jobs import Bench, Process, echo, ignore, sending
@@ -307,6 +307,12 @@ def test_a_task_cannot_send_to_the_dead_letter_stream(task: Process, before: lis
     assert len(letters(run)) == len(before)
 
 
+class Headless(MemorySystemFactory):
+    """A kind of system of one's own."""
+
+    keeps_headers: ClassVar[bool] = False
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [
@@ -315,6 +321,10 @@ def test_a_task_cannot_send_to_the_dead_letter_stream(task: Process, before: lis
         (
             {"systems.f.samza.factory": "file", "systems.f.path": ".", "task.dead.letter.stream": "f.dead"},
             "a file has no headers",
+        ),
+        (
+            {"systems.p.samza.factory": f"{__name__}.Headless", "task.dead.letter.stream": "p.dead"},
+            "Headless has no headers",
         ),
     ],
 )
