@@ -146,12 +146,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_config(cls, system: str, config: Config) -> Settings:
         """Raises ConfigError that names the key."""
-        from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+        from kafka import KafkaConsumer, KafkaProducer
 
         prefix = f"systems.{system}."
         SETTINGS.check_system(config, system)
         declared = Declared.read(config, system)
-        patience_ms = declared.patience_ms
         given = {
             key: value
             for key, value in config.below(prefix).items()
@@ -170,52 +169,18 @@ class Settings(Struct, frozen=True, kw_only=True):
         for key, value in given.items():
             if key.startswith("streams."):
                 _add_stream(config, prefix, key, value, streams)
-        consumer = _client(config, f"{prefix}consumer.", KafkaConsumer)
-        producer = _client(config, f"{prefix}producer.", KafkaProducer)
-        shared = {
-            key: value
-            for key, value in {**producer, **consumer}.items()
-            if key.startswith(("security_", "sasl_", "ssl_"))
-        }
-        # What is asked of a broker that is silent must fail while there is time to ask another, or to say so.
-        request_ms = min(30_000, patience_ms // 2)
-        fetch_ms = int(consumer.get("fetch_max_wait_ms", KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"]))
-        answered = {"request_timeout_ms": max(request_ms, fetch_ms + _FETCHED_MS)}
-        of_admin = {
-            key: value
-            for key, value in {**shared, **consumer}.items()
-            if key in KafkaAdminClient.DEFAULT_CONFIG
-        }
-        quick = {
-            "bootstrap_timeout_ms": _BOOTSTRAP_MS,
-            "reconnect_backoff_max_ms": 1000,
-            "retry_backoff_ms": _BACKOFF_MS,
-        }
+        consumer, producer, admin = _clients(
+            _client(config, f"{prefix}consumer.", KafkaConsumer),
+            _client(config, f"{prefix}producer.", KafkaProducer),
+            declared.patience_ms,
+        )
         return cls(
             system=system,
             servers=_servers(config, prefix + "bootstrap.servers", servers),
-            consumer={
-                **quick,
-                **answered,
-                "isolation_level": "read_committed",
-                "max_poll_records": 5000,
-                **shared,
-                **consumer,
-            },
-            producer={
-                **quick,
-                "batch_size": _BATCH_BYTES,
-                "linger_ms": min(_LINGER_MS, patience_ms // 4),
-                "max_request_size": _REQUEST_BYTES,
-                "max_block_ms": 15_000,
-                "transaction_timeout_ms": min(patience_ms, _LONGEST_TRANSACTION_MS),
-                "delivery_timeout_ms": patience_ms,
-                "request_timeout_ms": request_ms,
-                **shared,
-                **producer,
-            },
-            admin={**quick, "request_timeout_ms": min(request_ms, _ADMIN_MS), **of_admin},
-            patience_ms=patience_ms,
+            consumer=consumer,
+            producer=producer,
+            admin=admin,
+            patience_ms=declared.patience_ms,
             buffer_bytes=declared.buffer_bytes,
             replication_factor=declared.replication_factor,
             streams=streams,
@@ -240,6 +205,55 @@ def _servers(config: Config, key: str, text: str) -> tuple[str, ...]:
         if not host or not port.isdecimal() or "@" in host:
             raise config.error(key, "must be host:port, several of them separated by commas")
     return servers
+
+
+def _clients(
+    consumer: Mapping[str, Any], producer: Mapping[str, Any], patience_ms: int
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the options of a consumer, a producer and an admin client: defaults, then what is configured
+    (``consumer``, ``producer``). The keys for security hold for all of them."""
+    from kafka import KafkaAdminClient, KafkaConsumer
+
+    shared = {
+        key: value
+        for key, value in {**producer, **consumer}.items()
+        if key.startswith(("security_", "sasl_", "ssl_"))
+    }
+    # What is asked of a broker that is silent must fail while there is time to ask another, or to say so.
+    request_ms = min(30_000, patience_ms // 2)
+    fetch_ms = int(consumer.get("fetch_max_wait_ms", KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"]))
+    quick = {
+        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+        "reconnect_backoff_max_ms": 1000,
+        "retry_backoff_ms": _BACKOFF_MS,
+    }
+    of_consumer = {
+        **quick,
+        "request_timeout_ms": max(request_ms, fetch_ms + _FETCHED_MS),
+        "isolation_level": "read_committed",
+        "max_poll_records": 5000,
+        **shared,
+        **consumer,
+    }
+    of_producer = {
+        **quick,
+        "batch_size": _BATCH_BYTES,
+        "linger_ms": min(_LINGER_MS, patience_ms // 4),
+        "max_request_size": _REQUEST_BYTES,
+        "max_block_ms": 15_000,
+        "transaction_timeout_ms": min(patience_ms, _LONGEST_TRANSACTION_MS),
+        "delivery_timeout_ms": patience_ms,
+        "request_timeout_ms": request_ms,
+        **shared,
+        **producer,
+    }
+    known = KafkaAdminClient.DEFAULT_CONFIG
+    of_admin = {key: value for key, value in {**shared, **consumer}.items() if key in known}
+    return (
+        of_consumer,
+        of_producer,
+        {**quick, "request_timeout_ms": min(request_ms, _ADMIN_MS), **of_admin},
+    )
 
 
 def _add_stream(
