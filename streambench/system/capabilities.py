@@ -127,7 +127,7 @@ class StagedWrite(Protocol):
     """A write in steps: many processes stage their part, and one appends all of it, or nothing."""
 
     def begin(self, owner: ProcessIdentity | None = None) -> None:
-        """Have a place for a write that ends with its owner."""
+        """Make what a write needs that ends with its owner."""
 
     def stage(self, step: int) -> StagingFiles:
         """The files of one attempt at a part of a step."""

@@ -39,7 +39,7 @@ class AmqpAdmin(NumberedAdmin):
                 raise StreamExistsError(
                     f"{stream} is there already, with {there} partitions and not {partitions}"
                 )
-            declare(self._settings, open_channel, self._settings.place(stream.stream, partitions))
+            declare(self._settings, open_channel, self._settings.topology(stream.stream, partitions))
         return not there
 
     def streams(self) -> list[SystemStream]:
@@ -50,21 +50,21 @@ class AmqpAdmin(NumberedAdmin):
         """Delete the queues of a stream. Of one that an exchange passes on, the exchange and the queue of
         this group: those of other groups stay with what they hold."""
         with channel_to(self._settings) as open_channel:
-            place = self._settings.place(stream.stream, self._present(open_channel, stream))
+            topology = self._settings.topology(stream.stream, self._present(open_channel, stream))
             channel = open_channel()
-            for queue in dict.fromkeys(place.queues):
+            for queue in dict.fromkeys(topology.queues):
                 channel.queue_delete(queue)
-            if place.exchange:
-                channel.exchange_delete(place.exchange)
+            if topology.exchange:
+                channel.exchange_delete(topology.exchange)
 
     def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
-        place = self._settings.place(stream.stream, self._present(open_channel, stream))
+        topology = self._settings.topology(stream.stream, self._present(open_channel, stream))
         if not self._settings.keeps:
             return dict.fromkeys(
                 range(self._settings.partitions(stream.stream)), PartitionMetadata(None, None, "0")
             )
         found = {}
-        for number, queue in enumerate(place.queues):
+        for number, queue in enumerate(topology.queues):
             oldest, upcoming = bounds(open_channel, queue)
             found[number] = (
                 PartitionMetadata(None, None, str(upcoming))
@@ -76,6 +76,6 @@ class AmqpAdmin(NumberedAdmin):
     def _present(self, open_channel: Open, stream: SystemStream) -> int:
         number = present(self._settings, open_channel, stream.stream)
         if not number:
-            check(self._settings, open_channel, self._settings.place(stream.stream))
+            check(self._settings, open_channel, self._settings.topology(stream.stream))
             raise UnknownStreamError(f"there is no stream {stream}")
         return number

@@ -26,7 +26,7 @@ from streambench.errors import (
     described,
 )
 from streambench.system.amqp.frames import Connection
-from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
+from streambench.system.amqp.settings import MOST_AHEAD, Settings, StreamTopology
 
 # What it logs on the way to an error, at length, stands in the error.
 if logging.getLogger("pika").level == logging.NOTSET:
@@ -175,63 +175,66 @@ def _is_there(open_channel: Open, ask: Callable[[BlockingChannel], object]) -> b
 
 def present(settings: Settings, open_channel: Open, stream: str) -> int:
     """The number of partitions a stream has; 0: it is not there."""
-    place = settings.place(stream, 1)
-    if place.exchange:
-        return settings.partitions(stream) if has_exchange(open_channel, place.exchange) else 0
-    if has_queue(open_channel, place.queues[0]):
+    topology = settings.topology(stream, 1)
+    if topology.exchange:
+        return settings.partitions(stream) if has_exchange(open_channel, topology.exchange) else 0
+    if has_queue(open_channel, topology.queues[0]):
         return 1 if settings.keeps else settings.partitions(stream)
     number = 0
-    while settings.keeps and has_queue(open_channel, f"{place.queues[0]}-{number}"):
+    while settings.keeps and has_queue(open_channel, f"{topology.queues[0]}-{number}"):
         number += 1
     return number
 
 
-def place_of(settings: Settings, open_channel: Open, stream: str) -> Place:
+def topology_of(settings: Settings, open_channel: Open, stream: str) -> StreamTopology:
     """The stream in the broker; of a stream queue, with as many partitions as there are."""
     return (
-        settings.place(stream, present(settings, open_channel, stream) or None)
+        settings.topology(stream, present(settings, open_channel, stream) or None)
         if settings.keeps
-        else settings.place(stream)
+        else settings.topology(stream)
     )
 
 
-def check(settings: Settings, open_channel: Open, place: Place, *, reads: bool = False) -> None:
+def check(settings: Settings, open_channel: Open, topology: StreamTopology, *, reads: bool = False) -> None:
     """Raise UnknownStreamError unless the stream is there. ``reads``: of one that an exchange passes on, make
     the queue of its group."""
-    name = f"{settings.system}.{place.stream}"
-    if place.exchange:
-        if not has_exchange(open_channel, place.exchange):
+    name = f"{settings.system}.{topology.stream}"
+    if topology.exchange:
+        if not has_exchange(open_channel, topology.exchange):
             raise UnknownStreamError(
-                f"there is no stream {name}: the broker at {settings.name} has no exchange {place.exchange}"
+                f"there is no stream {name}: the broker at {settings.name} has no exchange "
+                f"{topology.exchange}"
             )
         if reads:
-            if not place.queues:
-                raise settings.no_group(place.stream)
-            declare(settings, open_channel, place)
+            if not topology.queues:
+                raise settings.no_group(topology.stream)
+            declare(settings, open_channel, topology)
         return
-    for queue in dict.fromkeys(place.queues):
+    for queue in dict.fromkeys(topology.queues):
         if not has_queue(open_channel, queue):
             raise UnknownStreamError(
                 f"there is no stream {name}: the broker at {settings.name} has no queue {queue}"
             )
 
 
-def declare(settings: Settings, open_channel: Open, place: Place) -> None:
+def declare(settings: Settings, open_channel: Open, topology: StreamTopology) -> None:
     """Make what a stream consists of, durably, where it is not there. Raises StreamExistsError where it
     is, but made otherwise."""
-    name = f"{settings.system}.{place.stream}"
+    name = f"{settings.system}.{topology.stream}"
     channel = open_channel()
     try:
-        if place.dead_letters is not None and not has_queue(open_channel, place.dead_letters):
+        if topology.dead_letters is not None and not has_queue(open_channel, topology.dead_letters):
             arguments = _without_limit(channel, {"x-queue-type": "quorum"})
-            channel.queue_declare(place.dead_letters, durable=True, arguments=arguments)
-        if place.exchange and not has_exchange(open_channel, place.exchange):
-            channel.exchange_declare(place.exchange, place.exchange_type, durable=True)
-        for queue in dict.fromkeys(place.queues):
-            if not has_queue(open_channel, queue) or place.dead_letters is not None:
-                channel.queue_declare(queue, durable=True, arguments=_without_limit(channel, place.arguments))
-            for key in place.binding_keys if place.exchange else ():
-                channel.queue_bind(queue, place.exchange, key)
+            channel.queue_declare(topology.dead_letters, durable=True, arguments=arguments)
+        if topology.exchange and not has_exchange(open_channel, topology.exchange):
+            channel.exchange_declare(topology.exchange, topology.exchange_type, durable=True)
+        for queue in dict.fromkeys(topology.queues):
+            if not has_queue(open_channel, queue) or topology.dead_letters is not None:
+                channel.queue_declare(
+                    queue, durable=True, arguments=_without_limit(channel, topology.arguments)
+                )
+            for key in topology.binding_keys if topology.exchange else ():
+                channel.queue_bind(queue, topology.exchange, key)
     except exceptions.ChannelClosedByBroker as error:
         if error.reply_code == _OTHERWISE:
             raise StreamExistsError(

@@ -21,11 +21,11 @@ from streambench.system.amqp.broker import (
     bounds,
     channel_to,
     check,
-    place_of,
+    topology_of,
 )
 from streambench.system.amqp.link import Link
 from streambench.system.amqp.messages import REDELIVERED, ROUTING_KEY, received
-from streambench.system.amqp.settings import MOST_AHEAD, Place, Settings
+from streambench.system.amqp.settings import MOST_AHEAD, Settings, StreamTopology
 from streambench.system.api import SystemConsumer
 from streambench.system.numbered import to_number
 
@@ -85,13 +85,13 @@ class AmqpConsumer(SystemConsumer):
     def start(self) -> None:
         with channel_to(self._settings) as open_channel:
             for ssp, reader in self._readers.items():
-                place = place_of(self._settings, open_channel, ssp.stream)
-                check(self._settings, open_channel, place, reads=True)
-                if ssp.partition >= len(place.queues):
+                topology = topology_of(self._settings, open_channel, ssp.stream)
+                check(self._settings, open_channel, topology, reads=True)
+                if ssp.partition >= len(topology.queues):
                     raise UnknownStreamError(
-                        f"there is no partition {ssp}: {ssp.system_stream} has {len(place.queues)}"
+                        f"there is no partition {ssp}: {ssp.system_stream} has {len(topology.queues)}"
                     )
-                reader.place = place if self._most is None else replace(place, prefetch=self._most)
+                reader.topology = topology if self._most is None else replace(topology, prefetch=self._most)
                 if self._settings.keeps:
                     reader.check_start(bounds(open_channel, reader.queue))
         self._link.start()
@@ -189,7 +189,7 @@ class _Reader:
     while thousands of them wait, the garbage collector walks them over and over.
     """
 
-    place: Place
+    topology: StreamTopology
 
     def __init__(self, ssp: SystemStreamPartition, start: int, consumer: AmqpConsumer) -> None:
         self.ssp = ssp
@@ -206,7 +206,7 @@ class _Reader:
 
     @property
     def queue(self) -> str:
-        return self.place.queues[self.ssp.partition]
+        return self.topology.queues[self.ssp.partition]
 
     @property
     def is_at_head(self) -> bool:
@@ -250,9 +250,9 @@ class _Reader:
         channel.add_on_close_callback(self._on_channel_closed)
         channel.add_on_cancel_callback(self._on_cancelled)
         self._channel = channel
-        place = self.place
-        self._key_header, self._expected = place.key_header, self.queue
-        channel.basic_qos(prefetch_count=place.prefetch)
+        topology = self.topology
+        self._key_header, self._expected = topology.key_header, self.queue
+        channel.basic_qos(prefetch_count=topology.prefetch)
         channel.basic_consume(self.queue, self._on_message, arguments=self._arguments())
 
     def _arguments(self) -> dict[str, Any]:

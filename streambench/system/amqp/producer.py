@@ -18,10 +18,10 @@ from streambench.errors import (
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.adapters import SenderProducer
-from streambench.system.amqp.broker import channel_to, check, place_of
+from streambench.system.amqp.broker import channel_to, check, topology_of
 from streambench.system.amqp.link import Link
 from streambench.system.amqp.messages import RESENT, ROUTING_KEY, short, to_send
-from streambench.system.amqp.settings import Place, Settings
+from streambench.system.amqp.settings import Settings, StreamTopology
 from streambench.system.api import Sender
 
 _MOST_UNCONFIRMED = 10_000
@@ -95,9 +95,9 @@ class AmqpProducer(SenderProducer):
     def sender(self, stream: SystemStream) -> Sender:
         if stream not in self._senders:
             with channel_to(self._settings) as open_channel:
-                place = place_of(self._settings, open_channel, stream.stream)
-                check(self._settings, open_channel, place)
-            self._senders[stream] = self._sender(stream, place)
+                topology = topology_of(self._settings, open_channel, stream.stream)
+                check(self._settings, open_channel, topology)
+            self._senders[stream] = self._sender(stream, topology)
         return self._senders[stream]
 
     def flush(self, source: str) -> None:
@@ -107,13 +107,13 @@ class AmqpProducer(SenderProducer):
                 self._wait(until)
             self._raise_failure()
 
-    def _sender(self, stream: SystemStream, place: Place) -> Sender:
+    def _sender(self, stream: SystemStream, topology: StreamTopology) -> Sender:
         queues, exchange, fixed, mandatory, key_header = (
-            place.queues,
-            place.exchange,
-            place.routing_key,
-            place.mandatory,
-            place.key_header,
+            topology.queues,
+            topology.exchange,
+            topology.routing_key,
+            topology.mandatory,
+            topology.key_header,
         )
         most, most_beside = self._settings.max_bytes, self._link.frame_bytes
 

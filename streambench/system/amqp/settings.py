@@ -125,7 +125,7 @@ MOST_AHEAD = 65_535
 """The largest prefetch that AMQP can express."""
 
 
-class Place(Struct, frozen=True):
+class StreamTopology(Struct, frozen=True):
     """A stream in the broker, as it is configured.
 
     ``queues``: per partition, what it is read from; none where an exchange passes it on and no key says for
@@ -177,7 +177,7 @@ class Settings:
         self.keeps = Queues.read(config, system).queue_type == "stream"
         """True if the queues of the system are streams: what was read stays, and can be read again."""
 
-    def place(self, stream: str, partitions: int | None = None) -> Place:
+    def topology(self, stream: str, partitions: int | None = None) -> StreamTopology:
         """The stream in the broker. ``partitions``: other than as configured; queues that are not
         streams know only those."""
         queues = Queues.read(self._config, self.system, stream)
@@ -206,7 +206,7 @@ class Settings:
         if prefetch > MOST_AHEAD or (self.keeps and prefetch == 0):
             least = "1" if self.keeps else "1, or 0 for as many as the broker allows,"
             raise self.error("prefetch", f"{prefetch}: give a number from {least} to {MOST_AHEAD}")
-        place = Place(
+        topology = StreamTopology(
             stream=stream,
             queues=self._queues(queue, number),
             exchange=exchange,
@@ -219,23 +219,23 @@ class Settings:
             prefetch=prefetch,
             key_header=queues.key_header,
         )
-        self._check_lengths(place)
-        return place
+        self._check_lengths(topology)
+        return topology
 
-    def _check_lengths(self, place: Place) -> None:
+    def _check_lengths(self, topology: StreamTopology) -> None:
         named = {
-            "queue": place.queues,
-            "exchange": (place.exchange,),
-            "binding.keys": place.binding_keys,
-            "key.header": (place.key_header,),
-            "routing.key": (place.routing_key or "",),
-            "dead.letter.queue": (place.dead_letters or "",),
+            "queue": topology.queues,
+            "exchange": (topology.exchange,),
+            "binding.keys": topology.binding_keys,
+            "key.header": (topology.key_header,),
+            "routing.key": (topology.routing_key or "",),
+            "dead.letter.queue": (topology.dead_letters or "",),
         }
         for name, texts in named.items():
             longest = max((len(text.encode()) for text in texts), default=0)
             if longest > _LONGEST_NAME:
                 what = f"has {longest} bytes, and AMQP allows no more than {_LONGEST_NAME} there"
-                raise self.error(f"streams.{place.stream}.{name}", what)
+                raise self.error(f"streams.{topology.stream}.{name}", what)
 
     def _queues(self, queue: str | None, partitions: int) -> tuple[str, ...]:
         if queue is None:

@@ -16,7 +16,7 @@ from streambench.model import PartitionMetadata, SystemStream, SystemStreamParti
 from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.source import PlainSource, source_of
-from streambench.system.file.streams import FileStreams, Place
+from streambench.system.file.streams import FileStreams, PartitionFile
 from streambench.system.numbered import NumberedAdmin, to_number
 
 _AT_ONCE = 10_000
@@ -52,21 +52,21 @@ class FileAdmin(NumberedAdmin):
 
     def __init__(self, streams: FileStreams) -> None:
         self._streams = streams
-        self._scans: dict[Place, _Scan] = {}
-        self._places: dict[SystemStreamPartition, Place] = {}
-        self._heads: dict[Place, bytes] = {}
+        self._scans: dict[PartitionFile, _Scan] = {}
+        self._places: dict[SystemStreamPartition, PartitionFile] = {}
+        self._heads: dict[PartitionFile, bytes] = {}
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
         found = {}
         for stream in streams:
-            places = self._streams.partitions(stream.stream)
+            files = self._streams.partitions(stream.stream)
             self._places.update(
                 {
-                    SystemStreamPartition(stream.system, stream.stream, number): place
-                    for number, place in enumerate(places)
+                    SystemStreamPartition(stream.system, stream.stream, number): file
+                    for number, file in enumerate(files)
                 }
             )
-            found[stream] = dict(enumerate(map(self._of, places)))
+            found[stream] = dict(enumerate(map(self._of, files)))
         return found
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
@@ -95,61 +95,59 @@ class FileAdmin(NumberedAdmin):
             scan.reader.close()
         self._scans.clear()
 
-    def _head(self, place: Place, length: int) -> bytes:
+    def _head(self, file: PartitionFile, length: int) -> bytes:
         """So many of the first bytes of a file: of the one that was there when this was first asked, should
         it be replaced meanwhile."""
-        known = self._heads.get(place)
+        known = self._heads.get(file)
         if known is None or len(known) < length:
-            source = source_of(place)
+            source = source_of(file)
             # A file that was deleted once it was read must not prevent the commit.
             with contextlib.suppress(StreamSystemError), contextlib.closing(source):
                 found = source.read(0, _HEAD)
                 if found.startswith(known or b""):
-                    known = self._heads[place] = found
+                    known = self._heads[file] = found
         return (known or b"")[:length]
 
-    def _of(self, place: Place) -> PartitionMetadata:
-        oldest, newest = (
-            self._scanned(place) if place.format == "csv" or place.compressed else _looked_up(place)
-        )
+    def _of(self, file: PartitionFile) -> PartitionMetadata:
+        oldest, newest = self._scanned(file) if file.format == "csv" or file.compressed else _looked_up(file)
         if oldest is None or newest is None:
             return PartitionMetadata(None, None, "0")
         return PartitionMetadata(str(oldest), str(newest), str(newest + 1))
 
-    def _scanned(self, place: Place) -> tuple[int | None, int | None]:
+    def _scanned(self, file: PartitionFile) -> tuple[int | None, int | None]:
         """First and last message, by reading all of the file: only that shows where rows end, or what was
         compressed."""
         try:
-            status = os.stat(place.path)
+            status = os.stat(file.path)
         except OSError as error:
-            raise StreamSystemError(f"{place.name}: cannot read {place.path}: {error.strerror}") from None
+            raise StreamSystemError(f"{file.name}: cannot read {file.path}: {error.strerror}") from None
         stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        scan = self._scans.get(place)
+        scan = self._scans.get(file)
         if scan is None or (
             scan.stamp != stamp
-            and not (place.follow and scan.stamp[:2] == stamp[:2] and scan.stamp[2] <= stamp[2])
+            and not (file.follow and scan.stamp[:2] == stamp[:2] and scan.stamp[2] <= stamp[2])
         ):
-            scan = self._scans[place] = _Scan(reader_of(place, 0), ())
+            scan = self._scans[file] = _Scan(reader_of(file, 0), ())
         if scan.stamp != stamp:
             scan.go_on()
             scan.stamp = stamp
         return scan.oldest, scan.newest
 
 
-def _looked_up(place: Place) -> tuple[int | None, int | None]:
+def _looked_up(file: PartitionFile) -> tuple[int | None, int | None]:
     """First and last message of a file of lines, by looking at its two ends."""
-    reader = reader_of(place, 0)
+    reader = reader_of(file, 0)
     first = reader.read(1)
-    source = source_of(place)
+    source = source_of(file)
     assert isinstance(source, PlainSource)
     if first is None:
         return None, None
     end = source.size()
-    if place.follow:
+    if file.follow:
         end = source.line_start(end)
     while end > first.ends[0] + 1:
         start = source.line_start(end - 1)
-        if place.format != "jsonl" or source.read(start, end - start).strip(b"\r\n"):
+        if file.format != "jsonl" or source.read(start, end - start).strip(b"\r\n"):
             return first.ends[0], end - 1
         end = start
     return first.ends[0], first.ends[0]

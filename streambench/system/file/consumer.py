@@ -29,14 +29,14 @@ class FileConsumer(ChunkConsumer):
         self._wanted[ssp] = to_number(offset, ssp)
 
     def start(self) -> None:
-        places = {
+        files = {
             stream: self._streams.partitions(stream)
             for stream in sorted({ssp.stream for ssp in self._wanted})
         }
         for ssp, position in self._wanted.items():
-            if ssp.partition >= len(places[ssp.stream]):
-                raise no_partition(ssp.system_stream, ssp.partition, len(places[ssp.stream]))
-            self._readers[ssp] = reader_of(places[ssp.stream][ssp.partition], position)
+            if ssp.partition >= len(files[ssp.stream]):
+                raise no_partition(ssp.system_stream, ssp.partition, len(files[ssp.stream]))
+            self._readers[ssp] = reader_of(files[ssp.stream][ssp.partition], position)
 
     def stop(self) -> None:
         for reader in self._readers.values():

@@ -13,7 +13,7 @@ from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.json_text import json_value
 from streambench.system.api import Sender, SystemProducer
 from streambench.system.file.source import PlainSource
-from streambench.system.file.streams import FileStreams, Place
+from streambench.system.file.streams import FileStreams, PartitionFile
 
 log = logging.getLogger(__name__)
 
@@ -68,22 +68,22 @@ class FileProducer(SystemProducer):
 
     def _of(self, stream: SystemStream) -> list[_Writer]:
         if stream.stream not in self._writers:
-            places = self._streams.partitions(stream.stream)
-            for place in places:
-                check_writable(stream.system, stream.stream, place.path)
-                if place.format == "csv":
+            files = self._streams.partitions(stream.stream)
+            for file in files:
+                check_writable(stream.system, stream.stream, file.path)
+                if file.format == "csv":
                     raise StreamSystemError(
                         f"{stream}: CSV can only be read, not written: set format=jsonl for this stream"
                     )
-            self._writers[stream.stream] = [_Writer(place) for place in places]
+            self._writers[stream.stream] = [_Writer(file) for file in files]
         return self._writers[stream.stream]
 
 
 class _Writer:
     """Appends to one file."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, file: PartitionFile) -> None:
+        self._file = file
         self._pending: list[bytes] = []
         self._size = 0
         self._handle: int | None = None
@@ -91,20 +91,20 @@ class _Writer:
 
     def append(self, message: Any) -> None:
         if message is None:
-            raise SerdeError(no_tombstone(self._place.name, "a file"))
+            raise SerdeError(no_tombstone(self._file.name, "a file"))
         if type(message) is not bytes:
             raise SerdeError(
-                f"{self._place.name}: a line of a file is bytes, and this message is a "
+                f"{self._file.name}: a line of a file is bytes, and this message is a "
                 f"{type(message).__name__}: set a serde, for "
-                f"example systems.{self._place.name.partition('.')[0]}.samza.msg.serde=json"
+                f"example systems.{self._file.name.partition('.')[0]}.samza.msg.serde=json"
             )
         if b"\n" in message:
             raise SerdeError(
-                f"{self._place.name}: this message holds a newline, and would be several lines of "
-                f"{self._place.path}"
+                f"{self._file.name}: this message holds a newline, and would be several lines of "
+                f"{self._file.path}"
             )
-        if not message and self._place.format == "jsonl":
-            raise SerdeError(f"{self._place.name}: an empty message is no line of JSON")
+        if not message and self._file.format == "jsonl":
+            raise SerdeError(f"{self._file.name}: an empty message is no line of JSON")
         self._pending.append(message)
         self._size += len(message) + 1
         if self._size >= _PENDING_BYTES:
@@ -145,27 +145,27 @@ class _Writer:
     def _opened(self) -> int:
         if self._handle is None:
             try:
-                self._handle = os.open(self._place.path, os.O_WRONLY | os.O_APPEND)
+                self._handle = os.open(self._file.path, os.O_WRONLY | os.O_APPEND)
                 self._mend(self._handle)
             except FileNotFoundError:
-                raise UnknownStreamError(f"{self._place.name}: there is no file {self._place.path}") from None
+                raise UnknownStreamError(f"{self._file.name}: there is no file {self._file.path}") from None
             except OSError as error:
                 raise self._failure(error) from error
         return self._handle
 
     def _mend(self, handle: int) -> None:
         """Make the file end with a newline. An incomplete last line of JSON is cut off: a crash tore it."""
-        source = PlainSource(self._place.name, self._place.path)
+        source = PlainSource(self._file.name, self._file.path)
         size = source.size()
         if size == 0 or source.read(size - 1, 1) == b"\n":
             return
         start = source.line_start(size)
         torn = source.read(start, size - start)
-        if self._place.format == "jsonl" and not _is_json(torn):
+        if self._file.format == "jsonl" and not _is_json(torn):
             log.warning(
                 "%s: the last line of %s was not complete and is cut off: %r",
-                self._place.name,
-                self._place.path,
+                self._file.name,
+                self._file.path,
                 torn[:200],
             )
             os.ftruncate(handle, start)
@@ -173,7 +173,7 @@ class _Writer:
             os.write(handle, b"\n")
 
     def _failure(self, error: OSError) -> StreamSystemError:
-        return StreamSystemError(f"{self._place.name}: cannot write {self._place.path}: {error.strerror}")
+        return StreamSystemError(f"{self._file.name}: cannot write {self._file.path}: {error.strerror}")
 
 
 def _is_json(line: bytes) -> bool:

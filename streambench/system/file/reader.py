@@ -14,7 +14,7 @@ from msgspec import Struct
 from streambench.errors import CorruptDataError, OffsetError, SerdeError
 from streambench.serde.json_text import json_bytes, json_value
 from streambench.system.file.source import BLOCK, PlainSource, source_of
-from streambench.system.file.streams import Place
+from streambench.system.file.streams import PartitionFile
 
 _INCOMPLETE = "unexpected end of data"
 """The error of csv where its input ends inside quotes."""
@@ -32,11 +32,11 @@ class Broken(Struct, frozen=True):
     end: int
     lines: int
     first_line: Callable[[], int]
-    place: Place
+    file: PartitionFile
 
     def error(self) -> SerdeError:
         line = self.first_line() + self.lines
-        return SerdeError(f"{self.place.name}@{self.end}: {self.place.path}, line {line}: {self.what}")
+        return SerdeError(f"{self.file.name}@{self.end}: {self.file.path}, line {line}: {self.what}")
 
 
 class Messages(Struct):
@@ -56,13 +56,13 @@ class Reader:
     needs no newline.
     """
 
-    def __init__(self, place: Place, position: int) -> None:
+    def __init__(self, file: PartitionFile, position: int) -> None:
         """``position``: the message that holds this byte is the first. Raises OffsetError where it lies
         behind the end of the file."""
-        self._place = place
-        self._source = source_of(place)
+        self._file = file
+        self._source = source_of(file)
         self._limit = (
-            self._source.size() if isinstance(self._source, PlainSource) and not place.follow else None
+            self._source.size() if isinstance(self._source, PlainSource) and not file.follow else None
         )
         self._text = b""
         self._ended = False
@@ -78,7 +78,7 @@ class Reader:
     @property
     def is_bounded(self) -> bool:
         """True if reading ends where the file ended when it began."""
-        return not self._place.follow
+        return not self._file.follow
 
     def read(self, at_most: int) -> Messages | None:
         """The next messages, at most so many, None where there are none. Raises CorruptDataError that names
@@ -101,10 +101,10 @@ class Reader:
         if self._text.find(b"\r", 0, ends[-1] + 1 - self.position) >= 0:
             lines = [line.removesuffix(b"\r") for line in lines]
         self._consume(ends[-1] + 1)
-        if self._place.format == "jsonl" and b"" in lines:
+        if self._file.format == "jsonl" and b"" in lines:
             ends = [end for end, line in zip(ends, lines, strict=True) if line]
             lines = [line for line in lines if line]
-        field = self._place.key_field
+        field = self._file.key_field
         return Messages(
             ends, [None] * len(lines) if field is None else [_json_key(line, field) for line in lines], lines
         )
@@ -118,7 +118,7 @@ class Reader:
 
     def _look_again(self) -> None:
         """Find out whether a file that was read to its end has grown since."""
-        if self._ended and self._place.follow and isinstance(self._source, PlainSource):
+        if self._ended and self._file.follow and isinstance(self._source, PlainSource):
             self._ended = self.position + len(self._text) >= self._source.size()
 
     def _peek(self, at_most: int, more_than: int = 0) -> list[bytes]:
@@ -130,7 +130,7 @@ class Reader:
             if len(lines) > more_than or len(lines) == at_most:
                 return lines
             if not self._fill():
-                if rest and not self._place.follow:
+                if rest and not self._file.follow:
                     lines.append(rest)
                 return lines if len(lines) > more_than else []
 
@@ -176,7 +176,7 @@ class Reader:
 
     def _is_done(self, position: int) -> bool:
         """True if this is the end of the file, and its last line is to be taken as complete."""
-        return not self._place.follow and not self._source.read(position, 1)
+        return not self._file.follow and not self._source.read(position, 1)
 
 
 class CsvReader(Reader):
@@ -186,11 +186,11 @@ class CsvReader(Reader):
     first line is taken for it, so that one quote too many does not consume all that follows.
     """
 
-    def __init__(self, place: Place, position: int) -> None:
+    def __init__(self, file: PartitionFile, position: int) -> None:
         self._header: list[str] | None = None
         self._at_once = _MOST
         self._lines = 0
-        super().__init__(place, position)
+        super().__init__(file, position)
         self._begin, self._lines = self.position, 0
         self._begin_line: int | None = None
 
@@ -236,7 +236,7 @@ class CsvReader(Reader):
         if not rows:
             return False
         header = rows[0]
-        field = self._place.key_field
+        field = self._file.key_field
         twice = next((name for name in header if header.count(name) > 1), None)
         if twice is not None:
             raise self._wrong_header(f"the column '{twice}' stands twice in the header")
@@ -247,7 +247,7 @@ class CsvReader(Reader):
         return True
 
     def _wrong_header(self, what: str, line: int = 1) -> CorruptDataError:
-        return CorruptDataError(f"{self._place.name}: {self._place.path}, line {line}: {what}")
+        return CorruptDataError(f"{self._file.name}: {self._file.path}, line {line}: {what}")
 
     def _read_rows(self, at_most: int) -> Messages | None:
         header = self._header
@@ -269,7 +269,7 @@ class CsvReader(Reader):
             return None
         self._at_once = min(2 * self._at_once, _MOST)
         self._consume(ends[-1] + 1)
-        column = None if self._place.key_field is None else header.index(self._place.key_field)
+        column = None if self._file.key_field is None else header.index(self._file.key_field)
         keys: list[Any] = [None] * len(rows) if column is None else [row[column].encode() for row in rows]
         # Copies of the right size: what orjson returns holds 4 KiB for as long as it lives.
         return Messages(
@@ -286,7 +286,7 @@ class CsvReader(Reader):
             # All of the rest was read for it.
             self._forget()
         return Messages(
-            [row.end], [None], [text], Broken(row.what, row.end, lines, self._first_line, self._place)
+            [row.end], [None], [text], Broken(row.what, row.end, lines, self._first_line, self._file)
         )
 
     def _first_line(self) -> int:
@@ -329,7 +329,7 @@ class CsvReader(Reader):
             if wrong is not None:
                 raise _BrokenRow(wrong[1], ends[first], ends[wrong[0]])
             more = self._peek(2 * len(lines), more_than=len(lines))
-            if not more and not self._place.follow:
+            if not more and not self._file.follow:
                 raise _BrokenRow(
                     "a quoted field begins in this row and does not end",
                     ends[first],
@@ -352,9 +352,9 @@ class _BrokenRow(Exception):
         self.read_on = read_on
 
 
-def reader_of(place: Place, position: int) -> Reader:
+def reader_of(file: PartitionFile, position: int) -> Reader:
     """Return the reader of a partition, by its format."""
-    return CsvReader(place, position) if place.format == "csv" else Reader(place, position)
+    return CsvReader(file, position) if file.format == "csv" else Reader(file, position)
 
 
 def _decoded(lines: list[bytes]) -> tuple[list[str], bool]:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from streambench.errors import CorruptDataError, OffsetError, StreamSystemError, UnknownStreamError
-from streambench.system.file.streams import Place
+from streambench.system.file.streams import PartitionFile
 
 BLOCK = 1 << 18
 _LOOK_BACK = 1 << 14
@@ -141,6 +141,6 @@ _REMEDY = (
 )
 
 
-def source_of(place: Place) -> Source:
+def source_of(file: PartitionFile) -> Source:
     """Return the reader of the file of a partition."""
-    return (GzipSource if place.compressed else PlainSource)(place.name, place.path)
+    return (GzipSource if file.compressed else PlainSource)(file.name, file.path)

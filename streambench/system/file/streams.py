@@ -41,7 +41,7 @@ FORMATS: dict[str, Format] = {
 ENDINGS = tuple(ending + zipped for ending in FORMATS for zipped in ("", ".gz"))
 
 
-class Place(Struct, frozen=True):
+class PartitionFile(Struct, frozen=True):
     """One partition: its file, and how to read it. ``name`` is for errors."""
 
     name: str
@@ -64,7 +64,7 @@ class FileStreams:
         self._config = config
         list(SETTINGS.of_streams(config, system))
 
-    def partitions(self, stream: str) -> list[Place]:
+    def partitions(self, stream: str) -> list[PartitionFile]:
         """The files of a stream, in the order of its partitions. Raises UnknownStreamError that names the
         path."""
         path = self.path(stream)
@@ -76,7 +76,7 @@ class FileStreams:
                 f"there is no stream {self.system}.{stream}: {path} holds no partitions (0.jsonl, 1.jsonl, "
                 "...)"
             )
-        return [self._place(stream, number, file) for number, file in enumerate(files)]
+        return [self._partition_file(stream, number, file) for number, file in enumerate(files)]
 
     def path(self, stream: str) -> Path | None:
         """The file of a stream, or the directory of its partitions; None where nothing like it is there."""
@@ -102,7 +102,7 @@ class FileStreams:
         return there[0] if there else None
 
     def new_path(self, stream: str, partitions: int) -> Path:
-        """The place to create a stream at: a file, or a directory for several partitions."""
+        """The path to create a stream at: a file, or a directory for several partitions."""
         own = self._own_path(stream)
         if own is None and _is_file(self._root()):
             if stream != _stem(self._root().name):
@@ -165,7 +165,7 @@ class FileStreams:
             )
         return path
 
-    def _place(self, stream: str, number: int, path: Path) -> Place:
+    def _partition_file(self, stream: str, number: int, path: Path) -> PartitionFile:
         config, found = self._config, FileSettings.read(self._config, self.system, stream)
         if found.follow and path.suffix == ".gz":
             raise config.error(
@@ -183,7 +183,7 @@ class FileStreams:
                 config.stream_key(self.system, stream, "key.field"),
                 f"{path} is read as text, and lines of text have no fields; set format=jsonl or format=csv",
             )
-        return Place(f"{self.system}.{stream}.{number}", path, form, found.follow, found.key_field)
+        return PartitionFile(f"{self.system}.{stream}.{number}", path, form, found.follow, found.key_field)
 
     def _unknown(self, stream: str, path: Path | None) -> UnknownStreamError:
         name = f"{self.system}.{stream}"

@@ -54,12 +54,12 @@ from streambench.system.log.frame import (
 )
 from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
 from streambench.system.log.header import Header, read_header, schema_bytes
+from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import (
     RecoveryPoint,
     RecoveryPointFile,
     recovery_point,
 )
-from streambench.system.log.place import Place, ends_early
 from streambench.system.log.segment import (
     Segment,
     cut_index,
@@ -84,20 +84,20 @@ _COPIED_AT_ONCE = 1 << 20
 class Appender:
     """Appends batches to one partition."""
 
-    def __init__(self, place: Place, handles: Handles, settings: Settings) -> None:
-        self._place = place
+    def __init__(self, location: PartitionLocation, handles: Handles, settings: Settings) -> None:
+        self._location = location
         self._handles = handles
         self._settings = settings
         self._lock = LeasedLock(
-            place.directory / ".lock", place.name, settings.lock_lease_ms / 1000, self._isolate
+            location.directory / ".lock", location.name, settings.lock_lease_ms / 1000, self._isolate
         )
-        self._fences = Fences(place.directory, place.name, self._lock)
+        self._fences = Fences(location.directory, location.name, self._lock)
         self._active: Segment | None = None
         self._inode = 0
         self._created_ms = 0
         self._header: Header | None = None
         self._point = RecoveryPoint()
-        self._point_file = RecoveryPointFile(place.directory, handles, place.check)
+        self._point_file = RecoveryPointFile(location.directory, handles, location.check)
         self._start = 0
         self._end = 0
         self._next = 0
@@ -119,7 +119,7 @@ class Appender:
         is there already."""
         if columns.nbytes > _LARGEST_BATCH:
             raise MessageTooLargeError(
-                f"{self._place.name}: a batch of {columns.nbytes} bytes is too large; append it in parts"
+                f"{self._location.name}: a batch of {columns.nbytes} bytes is too large; append it in parts"
             )
         with self._locked():
             self._catch_up()
@@ -178,7 +178,7 @@ class Appender:
                 self._handles.forget(path)
             except OSError as error:
                 raise StreamSystemError(
-                    f"{self._place.name}: {path} could not be forced to the disk: {error.strerror}"
+                    f"{self._location.name}: {path} could not be forced to the disk: {error.strerror}"
                 ) from error
             self._written.discard(path)
         if upcoming > self._point.upcoming and self._active is not None:
@@ -191,7 +191,7 @@ class Appender:
         except (OSError, UnknownStreamError) as error:
             # Everything is on the disk all the same; it only looks like an unfinished append if it
             # is damaged one day.
-            log.warning("%s: the recovery point could not be written: %s", self._place.name, error)
+            log.warning("%s: the recovery point could not be written: %s", self._location.name, error)
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one, if there is anything in it."""
@@ -202,12 +202,12 @@ class Appender:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        place = self._place
+        location = self._location
         try:
             if self._active is None:
-                place.make(durable=self._settings.fsync != "never")
+                location.make(durable=self._settings.fsync != "never")
             with self._lock as lock:
-                place.check()
+                location.check()
                 yield
                 # One that was frozen has perhaps written to a file that is no part of the log any more.
                 lock.check()
@@ -216,16 +216,16 @@ class Appender:
             raise
         except FileNotFoundError as error:
             self._forget_active()
-            place.check()
+            location.check()
             if self._lock.is_lost:
                 raise self._lock.lost() from error
             raise StreamSystemError(
-                f"{place.name}: a file of the log vanished while it was written to: {error.filename}"
+                f"{location.name}: a file of the log vanished while it was written to: {error.filename}"
             ) from error
         except OSError as error:
             # What is there by now is looked at once more before anything is appended.
-            path, self._active = self._active.path if self._active is not None else place.directory, None
-            raise unusable(place.name, path, error) from error
+            path, self._active = self._active.path if self._active is not None else location.directory, None
+            raise unusable(location.name, path, error) from error
 
     @contextmanager
     def exclusive(self) -> Iterator[Callable[[], None]]:
@@ -243,7 +243,7 @@ class Appender:
 
         The new file has the same bytes. What the frozen writer was about to put in place by a rename goes
         with its temporary file."""
-        directory = self._place.directory
+        directory = self._location.directory
         remove_temporary(directory, r"(fence|\d{20})\.")
         present = segments(directory)
         if not present:
@@ -283,12 +283,12 @@ class Appender:
         self._load()
 
     def _load(self) -> None:
-        present = segments(self._place.directory)
+        present = segments(self._location.directory)
         self._producers = None
-        self._point = recovery_point(self._place.directory)
+        self._point = recovery_point(self._location.directory)
         if not present:
             if self._point.upcoming:
-                raise self._ends_early(segment_of(self._place.directory, 0).path)
+                raise self._ends_early(segment_of(self._location.directory, 0).path)
             self._begin(0)
             return
         active = present[-1]
@@ -302,7 +302,7 @@ class Appender:
     def _ends_early(self, path: Path) -> CorruptDataError:
         """The error for a log that has lost messages which were committed."""
         upcoming, self._active = self._next if self._active is not None else 0, None
-        return ends_early(self._place, path, upcoming, self._point.upcoming)
+        return ends_early(self._location, path, upcoming, self._point.upcoming)
 
     def _enter(self, segment: Segment) -> int:
         """Make a segment the active one, without looking at what is in it."""
@@ -340,12 +340,12 @@ class Appender:
 
     def _follow(self, sealed: Segment) -> None:
         """Go on behind a sealed segment. Its writer may have died before the next one was there."""
-        following = [segment for segment in segments(self._place.directory) if segment.base > sealed.base]
+        following = [segment for segment in segments(self._location.directory) if segment.base > sealed.base]
         assert self._header is not None
         self._next = max(self._next, self._header.end or 0)
         if not following:
             if self._next < self._point.upcoming:
-                raise self._ends_early(segment_of(self._place.directory, self._next).path)
+                raise self._ends_early(segment_of(self._location.directory, self._next).path)
             self._must_force(sealed)
             self.flush()
             self._begin(self._next)
@@ -366,7 +366,7 @@ class Appender:
             self._producers[frame.producer] = (frame.generation, frame.sequence)
 
     def _cut(self, segment: Segment, descriptor: int, torn: Torn, *, whole: bool) -> None:
-        """Cut off the end of the active segment from the place where it is torn. ``whole``: the frame there
+        """Cut off the end of the active segment, from where it is torn on. ``whole``: the frame there
         has all its bytes, and is damaged.
 
         A batch that was not written whole by a process that died is simply gone: it was never acknowledged.
@@ -390,14 +390,16 @@ class Appender:
         if why is not None:
             self._active = None
             what = f"{torn.reason}, and {why} (from offset {self._next} on)"
-            raise CorruptDataError(f"{segment.path}, byte {torn.position}: {what}; {self._place.remedy}")
+            raise CorruptDataError(f"{segment.path}, byte {torn.position}: {what}; {self._location.remedy}")
         if whole and not zeros:
             aside = segment.path.with_suffix(f".{torn.position}.cut")
             create_durably(aside, tail)
-            log.warning("%s: put %d bytes aside as %s: %s", self._place.name, len(tail), aside, torn.reason)
+            log.warning(
+                "%s: put %d bytes aside as %s: %s", self._location.name, len(tail), aside, torn.reason
+            )
         else:
             log.warning(
-                "%s: cut %d bytes of an unfinished batch off %s", self._place.name, len(tail), segment.path
+                "%s: cut %d bytes of an unfinished batch off %s", self._location.name, len(tail), segment.path
             )
         self._lock.check()  # as in ``_write``
         os.ftruncate(descriptor, torn.position)
@@ -422,7 +424,7 @@ class Appender:
                 os.ftruncate(descriptor, self._end)
             self._active = None
             raise StreamSystemError(
-                f"{self._place.name}: {len(data)} bytes could not be written to {path}: {error.strerror}"
+                f"{self._location.name}: {len(data)} bytes could not be written to {path}: {error.strerror}"
             ) from error
         self._must_force(self._active)
 
@@ -448,7 +450,7 @@ class Appender:
         assert self._active is not None
         producers = self._known_producers()
         if producers:
-            following = segment_of(self._place.directory, self._next)
+            following = segment_of(self._location.directory, self._next)
             write_durably(following.state_path, msgspec.json.encode(producers), self._lock.check)
         sealed = self._active
         self._write(memoryview(END_OF_STREAM))
@@ -461,13 +463,13 @@ class Appender:
 
     def _begin(self, base: int) -> None:
         """Begin a segment at ``base``."""
-        place = self._place
-        segment = segment_of(place.directory, base)
+        location = self._location
+        segment = segment_of(location.directory, base)
         now = time.time_ns() // 1_000_000
         more = {}
         if segment.state_path.exists():
             more["producers"] = state_check(segment.state_path.read_bytes())
-        header = schema_bytes(place.stream, place.partition, now, **more)
+        header = schema_bytes(location.stream, location.partition, now, **more)
         force = self._settings.fsync != "never"
         create_durably(segment.path, header, force=force, check=self._lock.check)
         segment.index_path.unlink(missing_ok=True)
@@ -482,7 +484,7 @@ class Appender:
         if self._producers is None:
             assert self._active is not None
             assert self._header is not None
-            self._producers = read_state(self._active, self._header, self._place.remedy)
+            self._producers = read_state(self._active, self._header, self._location.remedy)
             descriptor = self._handles.open(self._active.path, write=True)
             for found in frames(self._active, descriptor, self._start):
                 if isinstance(found, Frame) and found.producer is not None and found.sequence is not None:

@@ -23,8 +23,8 @@ from streambench.system.log.arrays import slices
 from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, Torn, checksum_matches, decode, encode
 from streambench.system.log.handles import Handles
 from streambench.system.log.header import Header, read_header
+from streambench.system.log.location import PartitionLocation
 from streambench.system.log.notes import COMPACTED, START, read_note, was_compacted, write_note
-from streambench.system.log.place import Place
 from streambench.system.log.segment import Segment, frames, segments, start_of, write_sealed
 from streambench.system.log.settings import Settings
 
@@ -39,12 +39,12 @@ _KEEP = "keep.json"
 class Cleaner:
     """Cleans one partition according to its settings."""
 
-    def __init__(self, place: Place, handles: Handles, settings: Settings) -> None:
-        self._place = place
+    def __init__(self, location: PartitionLocation, handles: Handles, settings: Settings) -> None:
+        self._location = location
         self._handles = handles
         self._settings = settings
         # Not taken over: what a frozen cleaner is about to put in place was read before, and is old by then.
-        self._lock = LeasedLock(place.directory / ".clean", f"cleaning {place.name}", math.inf)
+        self._lock = LeasedLock(location.directory / ".clean", f"cleaning {location.name}", math.inf)
         self._busy = ""
 
     def clean(self, now_ms: int, *, only_if_worthwhile: bool = False) -> None:
@@ -82,13 +82,13 @@ class Cleaner:
             log.warning(
                 "cleaning %s: waiting for %s; nothing is deleted or compacted there until that process goes "
                 "on or ends",
-                self._place.name,
+                self._location.name,
                 holder,
             )
 
     def _delete(self, now_ms: int) -> None:
         settings = self._settings
-        present = segments(self._place.directory)
+        present = segments(self._location.directory)
         sizes = [segment.path.stat().st_size for segment in present]
         total = sum(sizes)
         doomed = []
@@ -103,7 +103,7 @@ class Cleaner:
         if doomed:
             # Before anything is gone: a first segment that is missing is damage, unless this says that it was
             # removed.
-            write_note(self._place.directory / START, present[len(doomed)].base)
+            write_note(self._location.directory / START, present[len(doomed)].base)
             for segment in doomed:
                 self._remove(segment)
 
@@ -118,7 +118,7 @@ class Cleaner:
 
     def _merge(self) -> None:
         """Write the last sealed segment again with few large batches, where it has many small ones."""
-        sealed = segments(self._place.directory)[:-1]
+        sealed = segments(self._location.directory)[:-1]
         if sealed:
             count = sum(1 for _ in self._frames(sealed[-1]))
             if count > 1 and sealed[-1].path.stat().st_size / count < _SMALL:
@@ -139,7 +139,7 @@ class Cleaner:
         ]
         if sealed:
             # Before anything is gone: a snapshot of state relies on all that no compaction has looked at.
-            write_note(self._place.directory / COMPACTED, sealed[-1].base)
+            write_note(self._location.directory / COMPACTED, sealed[-1].base)
         if keyed:
             # The largest offset per key; where that is a tombstone whose time is over, the key goes
             # altogether.
@@ -155,16 +155,16 @@ class Cleaner:
 
     def _following(self, sealed: list[Segment]) -> list[Segment]:
         """The segment behind these, if there is one."""
-        return [each for each in segments(self._place.directory) if sealed and each.base > sealed[-1].base][
-            :1
-        ]
+        return [
+            each for each in segments(self._location.directory) if sealed and each.base > sealed[-1].base
+        ][:1]
 
     def _check_whole(self, segment: Segment, following: Segment) -> None:
         """Raises CorruptDataError where a sealed segment does not reach to the next one: what is rewritten
         looks whole ever after."""
         descriptor = self._handles.open(segment.path)
         header = read_header(segment.path, descriptor)
-        if not header.is_strict and was_compacted(self._place.directory, segment.base):
+        if not header.is_strict and was_compacted(self._location.directory, segment.base):
             return
         end, is_sealed, position = segment.base, False, header.size
         for found in frames(segment, descriptor, header.size):
@@ -175,7 +175,7 @@ class Cleaner:
             raise CorruptDataError(
                 f"{segment.path}, byte {position}: it ends before offset {end}, or without its end mark, "
                 "but the next segment is "
-                f"{following.path}; {self._place.remedy}"
+                f"{following.path}; {self._location.remedy}"
             )
 
     def _join_empty(self, sealed: list[Segment]) -> None:
@@ -193,8 +193,8 @@ class Cleaner:
 
     def keep_from(self, offset: int) -> None:
         """From this offset on compaction leaves everything as it is, until it gets a later one."""
-        self._place.make(durable=True)
-        write_note(self._place.directory / _KEEP, offset)
+        self._location.make(durable=True)
+        write_note(self._location.directory / _KEEP, offset)
 
     def compacted_to(self) -> int | None:
         """The first offset that compaction has not looked at; None where there was none yet."""
@@ -202,7 +202,7 @@ class Cleaner:
         return (
             None
             if upto is None
-            else next((each.base for each in segments(self._place.directory) if each.base > upto), None)
+            else next((each.base for each in segments(self._location.directory) if each.base > upto), None)
         )
 
     def compacted_past(self, offset: int) -> bool:
@@ -215,7 +215,7 @@ class Cleaner:
                 return True
         return any(
             following.base > offset and self._header(segment).end is not None
-            for segment, following in pairwise(segments(self._place.directory))
+            for segment, following in pairwise(segments(self._location.directory))
         )
 
     def _compactable(self, now_ms: int) -> list[Segment]:
@@ -223,7 +223,7 @@ class Cleaner:
         youngest = now_ms - self._settings.min_compaction_lag_ms
         keep = self._number(_KEEP)
         found = []
-        for segment, following in pairwise(segments(self._place.directory)):
+        for segment, following in pairwise(segments(self._location.directory)):
             if (keep is not None and following.base > keep) or self._newest(segment) > youngest:
                 break
             found.append(segment)
@@ -235,14 +235,14 @@ class Cleaner:
             upto = -1
         sizes = [
             (segment.base > upto, segment.path.stat().st_size)
-            for segment in segments(self._place.directory)[:-1]
+            for segment in segments(self._location.directory)[:-1]
         ]
         return sum(size for new, size in sizes if new) >= sum(size for new, size in sizes if not new)
 
     def _number(self, name: str) -> int | None:
-        path = self._place.directory / name
+        path = self._location.directory / name
         return read_note(
-            path, int, f"delete it, to have {self._place.name} compacted as if it had never been there"
+            path, int, f"delete it, to have {self._location.name} compacted as if it had never been there"
         )
 
     def _rewrite(self, segment: Segment, keep: pa.Array | None, end: int) -> None:
@@ -280,14 +280,14 @@ class Cleaner:
                 yield found
             elif isinstance(found, Torn):
                 raise CorruptDataError(
-                    f"{segment.path}, byte {found.position}: {found.reason}; {self._place.remedy}"
+                    f"{segment.path}, byte {found.position}: {found.reason}; {self._location.remedy}"
                 )
 
     def _batch(self, segment: Segment, frame: Frame) -> pa.RecordBatch:
         data = memoryview(os.pread(self._handles.open(segment.path), frame.size, frame.position))
         if len(data) < frame.size or not checksum_matches(data, frame):
             at = f"{segment.path}, byte {frame.position}"
-            raise CorruptDataError(f"{at}: the checksum of the batch does not match; {self._place.remedy}")
+            raise CorruptDataError(f"{at}: the checksum of the batch does not match; {self._location.remedy}")
         return decode(data, frame)
 
 

@@ -24,8 +24,8 @@ from streambench.system.log.frame import (
 )
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.header import read_header
+from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import recovery_point, was_compacted
-from streambench.system.log.place import Place, ends_early
 from streambench.system.log.segment import Segment, find, segment_of, segments
 
 _BLOCK = 1 << 16
@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 class Cursor:
     """Reads a partition on from ``offset``, which is the next one to be returned."""
 
-    def __init__(self, place: Place, handles: Handles, offset: int) -> None:
-        self._place = place
+    def __init__(self, location: PartitionLocation, handles: Handles, offset: int) -> None:
+        self._location = location
         self._handles = handles
         self.offset = offset
         self.at_head = False
@@ -71,7 +71,7 @@ class Cursor:
             return self._read(at_most)
         except OSError as error:
             raise unusable(
-                self._place.name, self._segment.path if self._segment else self._place.directory, error
+                self._location.name, self._segment.path if self._segment else self._location.directory, error
             ) from error
 
     def _read(self, at_most: int) -> list[pa.RecordBatch]:
@@ -131,11 +131,11 @@ class Cursor:
                 self._incomplete(found)
 
     def _locate(self) -> bool:
-        """Find the segment and the place in it where ``offset`` is; False where nothing was ever appended."""
+        """Find the segment of ``offset`` and the position in it; False where nothing was ever appended."""
         while True:
-            present = segments(self._place.directory)
+            present = segments(self._location.directory)
             if not present:
-                self._place.check()
+                self._location.check()
                 self._check_reached(0)
                 return False
             at = bisect.bisect_right([segment.base for segment in present], self.offset) - 1
@@ -161,7 +161,7 @@ class Cursor:
         self._dry = self._sealed = False
         self._is_last, self._until, self._lost = is_last, header.end, header.lost
         self._sparse = header.end is not None or (
-            not header.is_strict and was_compacted(self._place.directory, segment.base)
+            not header.is_strict and was_compacted(self._location.directory, segment.base)
         )
         self._block = memoryview(b"")
 
@@ -171,7 +171,7 @@ class Cursor:
         Raises CorruptDataError where that does not begin where this one ends."""
         segment = self._segment
         assert segment is not None
-        present = segments(self._place.directory)
+        present = segments(self._location.directory)
         if present and present[0].base > self.offset:
             raise self._removed(present[0].base)
         end = self._until if self._until is not None else self._reached
@@ -184,7 +184,7 @@ class Cursor:
             ),
             None,
         )
-        committed = recovery_point(self._place.directory).upcoming if following is None else 0
+        committed = recovery_point(self._location.directory).upcoming if following is None else 0
         if following is None:
             if committed <= max(end, segment.base):
                 return False
@@ -196,14 +196,14 @@ class Cursor:
                 return self._locate()
             return self._next_segment(again=True)
         if following is None:
-            raise ends_early(self._place, segment_of(self._place.directory, end).path, end, committed)
+            raise ends_early(self._location, segment_of(self._location.directory, end).path, end, committed)
         raise self._gap(segment, end, following)
 
     def _enter(self, following: Segment, present: list[Segment]) -> bool:
         if self._lost:
             log.warning(
                 "%s: the offsets %s were given up when it was repaired, and are not read",
-                self._place.name,
+                self._location.name,
                 self._lost,
             )
         try:
@@ -226,12 +226,12 @@ class Cursor:
         return True
 
     def _gap(self, segment: Segment, end: int, following: Segment) -> CorruptDataError:
-        name, first = self._place.name, max(end, segment.base)
+        name, first = self._location.name, max(end, segment.base)
         return CorruptDataError(
             f"{segment.path}, byte {self._position}: it ends before offset {first}, but the next segment, "
             f"{following.path}, begins at "
             f"offset {following.base}: the messages {first} to {following.base - 1} of {name} are missing; "
-            f"{self._place.remedy}"
+            f"{self._location.remedy}"
         )
 
     def _changed(self) -> bool:
@@ -267,7 +267,7 @@ class Cursor:
         return self._next_segment()
 
     def _next_frame(self) -> Frame | EndOfStream | Torn | None:
-        """The frame at the position; None where it was all read, or the place has to be found again."""
+        """The frame at the position; None where it was all read, or the position has to be found again."""
         if self._position >= self._size:
             self._end_of_file()
             return None
@@ -383,7 +383,7 @@ class Cursor:
     def _incomplete(self, torn: Torn) -> None:
         """Stop before what is not whole, if it is the end of the log; else it is damage."""
         assert self._segment is not None
-        present = segments(self._place.directory)
+        present = segments(self._location.directory)
         if torn.garbage or (present and present[-1].base > self._segment.base):
             if self._has_grown():
                 return
@@ -394,7 +394,7 @@ class Cursor:
                 return
             if following is not None or (torn.garbage and not self._zeros(torn.position)):
                 raise self._corrupt(torn.position, torn.reason)
-        committed = recovery_point(self._place.directory).upcoming
+        committed = recovery_point(self._location.directory).upcoming
         if committed > self._reached != _UNKNOWN:
             if self._has_grown():
                 return  # and is known as it is now: nothing else would have it looked at again
@@ -428,7 +428,7 @@ class Cursor:
         was."""
         if self.offset > upcoming != _UNKNOWN:
             raise OffsetError(
-                f"{self._place.name}: offset {self.offset} lies beyond the end; the next message will get "
+                f"{self._location.name}: offset {self.offset} lies beyond the end; the next message will get "
                 f"{upcoming}"
             )
 
@@ -441,13 +441,13 @@ class Cursor:
         )
 
     def _corrupt(self, position: int, reason: str) -> CorruptDataError:
-        path = self._segment.path if self._segment else self._place.directory
-        remedy = self._place.remedy
+        path = self._segment.path if self._segment else self._location.directory
+        remedy = self._location.remedy
         return CorruptDataError(
-            f"{path}, byte {position}: {reason} ({self._place.name}, wanted from offset {self.offset} on). "
-            f"{remedy[0].upper()}{remedy[1:]}"
+            f"{path}, byte {position}: {reason} ({self._location.name}, wanted from offset {self.offset} "
+            f"on). {remedy[0].upper()}{remedy[1:]}"
         )
 
     def _removed(self, oldest: int) -> OffsetError:
-        gone = f"{self._place.name}: offset {self.offset} is not there any more"
+        gone = f"{self._location.name}: offset {self.offset} is not there any more"
         return OffsetError(f"{gone}; the oldest is {oldest} (retention removed the rest)")

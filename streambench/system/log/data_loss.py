@@ -19,8 +19,8 @@ from streambench.errors import CorruptDataError, described
 from streambench.system.log.cursor import Cursor
 from streambench.system.log.frame import Frame, decode
 from streambench.system.log.handles import Handles, unusable
+from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import recovery_point
-from streambench.system.log.place import Place, ends_early
 from streambench.system.log.repair import Loss, Salvage, missing, salvage
 from streambench.system.log.segment import Segment, segments
 
@@ -33,8 +33,8 @@ _State = tuple[list[Segment], tuple[int, int, int] | None]
 class SkippingCursor(Cursor):
     """A cursor that skips gaps and damage with a warning."""
 
-    def __init__(self, place: Place, handles: Handles, offset: int) -> None:
-        super().__init__(place, handles, offset)
+    def __init__(self, location: PartitionLocation, handles: Handles, offset: int) -> None:
+        super().__init__(location, handles, offset)
         self._salvaged: deque[tuple[Frame, bytes]] = deque()
         self._behind: int | None = None
         self._waits_since: _State | None = None
@@ -48,7 +48,7 @@ class SkippingCursor(Cursor):
             if self._behind is not None:
                 self.offset, self._behind = max(self.offset, self._behind), None
             if self._waits_since is not None:
-                if self._waits_since == _state(self._place):
+                if self._waits_since == _state(self._location):
                     self.at_head = True
                     return []
                 self._waits_since = None
@@ -58,13 +58,13 @@ class SkippingCursor(Cursor):
                 try:
                     self._salvage(error)
                 except OSError as failure:
-                    raise unusable(self._place.name, self._place.directory, failure) from failure
+                    raise unusable(self._location.name, self._location.directory, failure) from failure
 
     def _check_reached(self, upcoming: int) -> None:
-        committed = recovery_point(self._place.directory).upcoming
+        committed = recovery_point(self._location.directory).upcoming
         if upcoming < self.offset <= committed:
-            path = self._segment.path if self._segment is not None else self._place.directory
-            raise ends_early(self._place, path, upcoming, committed)
+            path = self._segment.path if self._segment is not None else self._location.directory
+            raise ends_early(self._location, path, upcoming, committed)
         super()._check_reached(upcoming)
 
     def _read_salvaged(self, at_most: int) -> list[pa.RecordBatch]:
@@ -95,15 +95,15 @@ class SkippingCursor(Cursor):
         self._segment, self._rest, self._dry = None, None, False
         found, state, following = self._intact()
         present = state[0]
-        committed = recovery_point(self._place.directory).upcoming
+        committed = recovery_point(self._location.directory).upcoming
         end = found.lost_end if found is not None else 0
         losses = list(found.losses) if found is not None else []
         if following is not None and following > end:
-            losses.append(missing(self._place, end, following))
+            losses.append(missing(self._location, end, following))
         elif following is None and committed > end:
-            losses.append(missing(self._place, end, committed))
+            losses.append(missing(self._location, end, committed))
         if not losses:
-            log.info("%s: %s: it could be read at the second attempt", self._place.name, error)
+            log.info("%s: %s: it could be read at the second attempt", self._location.name, error)
         for loss in losses:
             self._warn(loss)
         frames = found.frames if found is not None else []
@@ -117,11 +117,11 @@ class SkippingCursor(Cursor):
     def _intact(self) -> tuple[Salvage | None, _State, int | None]:
         """The readable part of the segment that holds ``offset``, the state of the partition by then, and the
         base offset of the next segment."""
-        place = self._place
+        location = self._location
         while True:
-            state = _state(place)
+            state = _state(location)
             present = state[0]
-            committed = recovery_point(place.directory).upcoming
+            committed = recovery_point(location.directory).upcoming
             bases = [segment.base for segment in present]
             at = bisect.bisect_right(bases, self.offset) - 1
             try:
@@ -129,12 +129,12 @@ class SkippingCursor(Cursor):
                     found, following = None, bases[0] if bases else None
                 else:
                     following = bases[at + 1] if at + 1 < len(bases) else None
-                    found = salvage(place, present[at], following, committed)
+                    found = salvage(location, present[at], following, committed)
                     # What a compaction was about to remove stands before the end.
                     following = next((base for base in bases[at + 1 :] if base >= found.end), None)
             except FileNotFoundError:
                 continue  # retention or a compaction was faster
-            if segments(place.directory) == present:
+            if segments(location.directory) == present:
                 return found, state, following
 
     def _resume(self, segment: Segment, found: Salvage) -> bool:
@@ -164,18 +164,18 @@ class SkippingCursor(Cursor):
             lost = f"the offsets {loss.first} to {loss.last} are lost ({loss.messages} messages at most)"
         log.warning(
             "%s: %s, byte %d: %s; %s; reading goes on behind it, since systems.%s.fail.on.data.loss=false",
-            self._place.name,
+            self._location.name,
             loss.file,
             loss.position,
             loss.why,
             lost,
-            self._place.name.partition(".")[0],
+            self._location.name.partition(".")[0],
         )
 
 
-def _state(place: Place) -> _State:
+def _state(location: PartitionLocation) -> _State:
     """The state of a partition, which changes with anything that is written to it."""
-    present = segments(place.directory)
+    present = segments(location.directory)
     try:
         stat = os.stat(present[-1].path) if present else None
     except FileNotFoundError:
@@ -183,6 +183,6 @@ def _state(place: Place) -> _State:
     return present, None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
-def readable_end(place: Place, last: Segment) -> int:
+def readable_end(location: PartitionLocation, last: Segment) -> int:
     """The offset behind the last whole batch of a partition, past all damage. Raises FileNotFoundError."""
-    return salvage(place, last, None, recovery_point(place.directory).upcoming).end
+    return salvage(location, last, None, recovery_point(location.directory).upcoming).end

@@ -87,8 +87,8 @@ class EndOfStream(Struct, frozen=True):
 
 
 class Torn(Struct, frozen=True):
-    """The place from which on there is no whole frame. ``garbage``: not even the beginning of one (``reason``
-    says why)."""
+    """The position from which on there is no whole frame. ``garbage``: not even the beginning of one
+    (``reason`` says why)."""
 
     position: int
     garbage: bool

@@ -25,8 +25,8 @@ from streambench.system.log.data_loss import SkippingCursor, readable_end
 from streambench.system.log.frame import SCHEMA, EndOfStream, Frame, walk
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.header import read_header
+from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import START, read_note, recovery_point
-from streambench.system.log.place import Place, ends_early
 from streambench.system.log.repair import Loss
 from streambench.system.log.segment import Segment, find, segment_of, segments
 from streambench.system.log.settings import Settings
@@ -46,13 +46,13 @@ class Partition:
     """One partition of a stream of a log. Not to be shared among threads; several processes may have it
     open."""
 
-    def __init__(self, place: Place, handles: Handles, settings: Settings) -> None:
-        self._place = place
+    def __init__(self, location: PartitionLocation, handles: Handles, settings: Settings) -> None:
+        self._location = location
         self._handles = handles
         self._fails_on_loss = settings.fail_on_data_loss
         self._forces = settings.fsync != "never"
-        self._cleaner = Cleaner(place, handles, settings)
-        self._appender = Appender(place, handles, settings)
+        self._cleaner = Cleaner(location, handles, settings)
+        self._appender = Appender(location, handles, settings)
         self._end: tuple[Any, int, int] | None = None
         self._sealed = False
         self._torn = False
@@ -62,12 +62,12 @@ class Partition:
     @property
     def name(self) -> str:
         """As ``system.stream.partition``."""
-        return self._place.name
+        return self._location.name
 
     @property
     def stream(self) -> str:
         """The stream's name in its system."""
-        return self._place.stream
+        return self._location.stream
 
     def append(
         self,
@@ -158,7 +158,9 @@ class Partition:
     def snapshots(self, identity: str) -> LogSnapshots:
         """The snapshots of the state that this partition, as a changelog, leads to. ``identity``: that of
         its stream."""
-        changelog = Changelog(self._place, identity, self._fingerprint_before, self._cleaner.compacted_past)
+        changelog = Changelog(
+            self._location, identity, self._fingerprint_before, self._cleaner.compacted_past
+        )
         return LogSnapshots(changelog, force=self._forces)
 
     def _fingerprint_before(self, offset: int) -> str | None:
@@ -174,18 +176,18 @@ class Partition:
     def damage(self) -> list[Loss]:
         """The damage, in the order of its offsets; nothing is changed. Appends wait
         meanwhile."""
-        if not self._place.directory.is_dir():
+        if not self._location.directory.is_dir():
             return []
         with self._located(), self._cleaner.paused(), self._appender.exclusive():
-            return repair.survey(self._place)
+            return repair.survey(self._location)
 
     def repair(self) -> list[Loss]:
         """Give up what cannot be read any more: move it aside, and have the rest read and appended to again.
         What was lost."""
-        if not self._place.directory.is_dir():
+        if not self._location.directory.is_dir():
             return []
         with self._located(), self._cleaner.paused(), self._appender.exclusive() as check:
-            return repair.repair(self._place, check)
+            return repair.repair(self._location, check)
 
     @contextmanager
     def _located(self) -> Iterator[None]:
@@ -193,7 +195,7 @@ class Partition:
         try:
             yield
         except OSError as error:
-            raise unusable(self.name, self._place.directory, error) from error
+            raise unusable(self.name, self._location.directory, error) from error
 
     def read(self, offset: int, at_most: int = 1 << 62) -> list[pa.RecordBatch]:
         """The messages from ``offset`` on that are there now, as batches with the columns offset, timestamp,
@@ -224,7 +226,7 @@ class Partition:
                 f"will get {upcoming}"
             )
         kind = Cursor if self._fails_on_loss else SkippingCursor
-        return kind(self._place, self._handles, offset)
+        return kind(self._location, self._handles, offset)
 
     def bounds(self) -> tuple[int, int]:
         """The oldest and the upcoming offset, as of now; equal where it is empty.
@@ -238,14 +240,14 @@ class Partition:
         """The oldest offset, the one behind the last message that can be read, and the upcoming one.
 
         The last two differ where committed messages at the end are lost: positions behind them stay valid."""
-        directory = self._place.directory
+        directory = self._location.directory
         while True:
             try:
                 committed = recovery_point(directory).upcoming
                 present = segments(directory)
                 if not present:
                     if committed and self._checked_oldest != committed:
-                        self._warn(ends_early(self._place, segment_of(directory, 0).path, 0, committed))
+                        self._warn(ends_early(self._location, segment_of(directory, 0).path, 0, committed))
                         self._checked_oldest = committed
                     return committed, committed, committed
                 stamp = _stamp_of(present[-1])
@@ -264,10 +266,10 @@ class Partition:
             while end is None:
                 end = self._look_for_end(last)
         except CorruptDataError:
-            return readable_end(self._place, last)
+            return readable_end(self._location, last)
         if end < committed:
-            self._warn(ends_early(self._place, last.path, end, committed))
-        return readable_end(self._place, last) if self._torn or end < committed else end
+            self._warn(ends_early(self._location, last.path, end, committed))
+        return readable_end(self._location, last) if self._torn or end < committed else end
 
     @staticmethod
     def _warn(error: CorruptDataError) -> None:
@@ -283,7 +285,7 @@ class Partition:
         self._checked_oldest = first.base
 
     def _bounds(self) -> tuple[int, int]:
-        directory = self._place.directory
+        directory = self._location.directory
         while True:
             try:
                 present = segments(directory)
@@ -298,7 +300,7 @@ class Partition:
                         first_lost = (
                             segment_of(directory, end) if self._sealed or not present else present[-1]
                         )
-                        raise ends_early(self._place, first_lost.path, end, committed)
+                        raise ends_early(self._location, first_lost.path, end, committed)
                     if not present:
                         return 0, 0
                 assert self._end is not None
@@ -337,19 +339,20 @@ class Partition:
     def _check_oldest(self, first: Segment) -> None:
         """Raises CorruptDataError where segments are missing before the first that is there, which retention
         has not removed."""
-        path = self._place.directory / START
-        start = read_note(path, int, self._place.remedy)
+        path = self._location.directory / START
+        start = read_note(path, int, self._location.remedy)
         if start is None and not read_header(first.path, self._handles.open(first.path)).is_strict:
             return  # of a version that did not note it
         if first.base > (start or 0):
             missing, why = (
-                segment_of(self._place.directory, start or 0).path,
+                segment_of(self._location.directory, start or 0).path,
                 str(path) if start else "retention has removed nothing",
             )
             raise CorruptDataError(
                 f"{missing} is missing: {self.name} begins at offset {start or 0} ({why}), but its first "
                 "segment is "
-                f"{first.path}; the messages {start or 0} to {first.base - 1} are lost; {self._place.remedy}"
+                f"{first.path}; the messages {start or 0} to {first.base - 1} are lost; "
+                f"{self._location.remedy}"
             )
 
     def metadata(self) -> PartitionMetadata:
@@ -367,7 +370,7 @@ class Partition:
     def size(self) -> int:
         """The bytes of all segments that are there."""
         total = 0
-        for segment in segments(self._place.directory):
+        for segment in segments(self._location.directory):
             with contextlib.suppress(FileNotFoundError):  # retention removes old ones meanwhile
                 total += segment.path.stat().st_size
         return total

@@ -325,10 +325,10 @@ class LogProducer(SystemProducer):
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
-            place = (source, partition) if fenced else partition
-            pending = pendings.get(place)
+            target = (source, partition) if fenced else partition
+            pending = pendings.get(target)
             if pending is None:
-                pending = pendings[place] = self._pending(source, stream, partition)
+                pending = pendings[target] = self._pending(source, stream, partition)
             if type(message) is bytes:
                 # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do. A
                 # copy costs little; to go through so much memory with every batch costs more than all else
@@ -457,10 +457,10 @@ class LogProducer(SystemProducer):
         fenced for the source."""
         partition = self._log.partition(stream.stream, number)
         identity = self._fenced.get((source, partition))
-        place = (partition, identity)
-        if place not in self._pendings:
-            self._pendings[place] = _Pending(self, stream, partition, identity)
-        return self._pendings[place]
+        key = (partition, identity)
+        if key not in self._pendings:
+            self._pendings[key] = _Pending(self, stream, partition, identity)
+        return self._pendings[key]
 
     def too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(

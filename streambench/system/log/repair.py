@@ -30,6 +30,7 @@ from streambench.system.log.frame import (
 )
 from streambench.system.log.handles import create_durably
 from streambench.system.log.header import read_header, schema_bytes
+from streambench.system.log.location import PartitionLocation
 from streambench.system.log.notes import (
     COMPACTED,
     START,
@@ -38,7 +39,6 @@ from streambench.system.log.notes import (
     was_compacted,
     write_note,
 )
-from streambench.system.log.place import Place
 from streambench.system.log.segment import (
     Segment,
     read_state,
@@ -126,21 +126,21 @@ class _Plan(Struct):
     producers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def survey(place: Place) -> list[Loss]:
+def survey(location: PartitionLocation) -> list[Loss]:
     """Damage of a partition, in the order of its offsets. Nothing is changed. Called with the lock of its
     writers held."""
-    return _planned(place).losses
+    return _planned(location).losses
 
 
-def repair(place: Place, check: Callable[[], object]) -> list[Loss]:
+def repair(location: PartitionLocation, check: Callable[[], object]) -> list[Loss]:
     """Repair a partition; the losses by that. Where the process dies, the next repair goes on.
 
     Called with the lock of its writers held; ``check`` raises LockLostError where one of them has taken it
     over."""
-    plan = _planned(place)
+    plan = _planned(location)
     for part, end in plan.parts:
         if end > part.segment.base:
-            _rewrite(place, part, end, check)
+            _rewrite(location, part, end, check)
         else:  # nothing was ever in it
             check()
             os.replace(part.segment.path, _aside(part.segment.path))
@@ -149,44 +149,44 @@ def repair(place: Place, check: Callable[[], object]) -> list[Loss]:
         check()
         os.replace(path, _aside(path))
     if plan.start is not None:
-        write_note(place.directory / START, plan.start, check)
+        write_note(location.directory / START, plan.start, check)
     for first, end in plan.gaps:
         values = {
-            "stream": place.stream,
-            "partition": str(place.partition),
+            "stream": location.stream,
+            "partition": str(location.partition),
             "created.ms": str(time.time_ns() // 1_000_000),
         }
         lost = {"end.offset": str(end), "lost": f"{first}-{end - 1}"}
-        write_sealed(segment_of(place.directory, first), [], {**values, **lost}, check)
+        write_sealed(segment_of(location.directory, first), [], {**values, **lost}, check)
     if plan.begin is not None:
-        _begin(place, plan.begin, plan.producers, check)
-    fsync_directory(place.directory)
+        _begin(location, plan.begin, plan.producers, check)
+    fsync_directory(location.directory)
     return plan.losses
 
 
-def salvage(place: Place, segment: Segment, following: int | None, committed: int) -> Salvage:
+def salvage(location: PartitionLocation, segment: Segment, following: int | None, committed: int) -> Salvage:
     """Read a segment to its end, past everything that is damaged; nothing is changed and no lock is taken.
 
     ``following``: the base offset of the next segment, None for the last one. ``committed``: the partition's
     recovery point. Raises FileNotFoundError where the file is gone."""
-    part = _examine(place, segment)
+    part = _examine(location, segment)
     end = _end_of(part, following, committed)
     losses = [*part.inner, *([part.tail] if part.tail is not None else [])]
     return Salvage(part.frames, losses, part.end, end, part.tail is not None)
 
 
-def _planned(place: Place) -> _Plan:
-    directory, plan = place.directory, _Plan()
+def _planned(location: PartitionLocation) -> _Plan:
+    directory, plan = location.directory, _Plan()
     present = segments(directory)
-    start = _start(place, plan, present)
+    start = _start(location, plan, present)
     committed, at = recovery_point(directory).upcoming, start
     last: _Part | None = None
     for number, segment in enumerate(present):
         if segment.base < at and number:
             continue  # what a compaction was about to remove
         if segment.base > at:
-            _missing(place, plan, at, segment.base)
-        part = last = _examine(place, segment)
+            _missing(location, plan, at, segment.base)
+        part = last = _examine(location, segment)
         following = next(
             (each.base for each in present[number + 1 :] if each.base >= max(part.end, segment.base + 1)),
             None,
@@ -199,19 +199,19 @@ def _planned(place: Place) -> _Plan:
                 plan.begin, plan.producers = at, _producers(part)
     if last is None:
         if committed > at:
-            _missing(place, plan, at, committed)
+            _missing(location, plan, at, committed)
             plan.begin = committed
     elif at < committed and last.sealed:
-        _missing(place, plan, at, committed)
+        _missing(location, plan, at, committed)
         plan.begin, plan.producers = committed, _producers(last)
     for name, kind in (("fence.json", dict[str, tuple[int, int]]), (COMPACTED, int), ("keep.json", int)):
         _check_note(plan, directory / name, kind)
     return plan
 
 
-def _start(place: Place, plan: _Plan, present: list[Segment]) -> int:
+def _start(location: PartitionLocation, plan: _Plan, present: list[Segment]) -> int:
     """The offset from which retention has left the partition."""
-    path = place.directory / START
+    path = location.directory / START
     try:
         start = read_note(path, int, "")
     except CorruptDataError as error:
@@ -234,14 +234,14 @@ def _start(place: Place, plan: _Plan, present: list[Segment]) -> int:
     return min(start or 0, present[0].base)
 
 
-def _missing(place: Place, plan: _Plan, first: int, end: int) -> None:
-    plan.losses.append(missing(place, first, end))
+def _missing(location: PartitionLocation, plan: _Plan, first: int, end: int) -> None:
+    plan.losses.append(missing(location, first, end))
     plan.gaps.append((first, end))
 
 
-def missing(place: Place, first: int, end: int) -> Loss:
+def missing(location: PartitionLocation, first: int, end: int) -> Loss:
     """The loss of a segment that is not there, with the messages from ``first`` to before ``end``."""
-    path = segment_of(place.directory, first).path
+    path = segment_of(location.directory, first).path
     return Loss(file=path, position=0, bytes=0, why="the file is missing", first=first, last=end - 1)
 
 
@@ -272,7 +272,7 @@ def _early(part: _Part) -> Loss:
     return Loss(file=path, position=path.stat().st_size, bytes=0, why="the file ends too early")
 
 
-def _examine(place: Place, segment: Segment) -> _Part:
+def _examine(location: PartitionLocation, segment: Segment) -> _Part:
     """Read a segment to its end, past everything that is damaged."""
     data = memoryview(segment.path.read_bytes())
     part, position = _Part(segment, end=segment.base), 0
@@ -283,7 +283,7 @@ def _examine(place: Place, segment: Segment) -> _Part:
         position = _pass_over(part, data, 0, _reason(segment.path, error))
     else:
         part.values, position = header.values, header.size
-        part.sparse = header.end is not None or (not header.is_strict and _compacted(place, segment))
+        part.sparse = header.end is not None or (not header.is_strict and _compacted(location, segment))
     while position < len(data):
         found = parse(data, position, position)
         if isinstance(found, EndOfStream):
@@ -369,13 +369,13 @@ def _producers(part: _Part) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _rewrite(place: Place, part: _Part, end: int, check: Callable[[], object]) -> None:
+def _rewrite(location: PartitionLocation, part: _Part, end: int, check: Callable[[], object]) -> None:
     """Move what is damaged aside, and put the segment in place with what is whole, sealed."""
     data = part.segment.path.read_bytes()
     lost = [part.values["lost"]] if part.values.get("lost") else []
     values = {
-        "stream": place.stream,
-        "partition": str(place.partition),
+        "stream": location.stream,
+        "partition": str(location.partition),
         "created.ms": "0",
         **part.values,
         "end.offset": str(end),
@@ -398,15 +398,18 @@ def _put_aside(part: _Part) -> None:
 
 
 def _begin(
-    place: Place, base: int, producers: Mapping[str, tuple[int, int]], check: Callable[[], object]
+    location: PartitionLocation,
+    base: int,
+    producers: Mapping[str, tuple[int, int]],
+    check: Callable[[], object],
 ) -> None:
-    segment = segment_of(place.directory, base)
+    segment = segment_of(location.directory, base)
     more = {}
     if producers:
         data = msgspec.json.encode(producers)
         write_durably(segment.state_path, data, check)
         more["producers"] = state_check(data)
-    header = schema_bytes(place.stream, place.partition, time.time_ns() // 1_000_000, **more)
+    header = schema_bytes(location.stream, location.partition, time.time_ns() // 1_000_000, **more)
     create_durably(segment.path, header, check=check)
 
 
@@ -422,9 +425,9 @@ def _check_note(plan: _Plan, path: Path, kind: type) -> None:
         plan.notes.append(path)
 
 
-def _compacted(place: Place, segment: Segment) -> bool:
+def _compacted(location: PartitionLocation, segment: Segment) -> bool:
     try:
-        return was_compacted(place.directory, segment.base)
+        return was_compacted(location.directory, segment.base)
     except CorruptDataError:
         return True
 

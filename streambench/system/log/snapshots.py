@@ -40,7 +40,7 @@ from streambench.system.log.frame import (
     walk,
 )
 from streambench.system.log.header import header_bytes, read_header
-from streambench.system.log.place import Place
+from streambench.system.log.location import PartitionLocation
 
 _FORMAT = "1"
 _NAME = re.compile(r"snapshot-(\d{20})-(\d+)\.(\d+)")
@@ -56,7 +56,7 @@ class Changelog(Struct, frozen=True):
     fingerprint of the message before an offset, None where there is none. ``compacted_past`` says whether
     compaction may have looked at anything from an offset on."""
 
-    place: Place
+    location: PartitionLocation
     identity: str
     before: Callable[[int], str | None]
     compacted_past: Callable[[int], bool]
@@ -67,7 +67,7 @@ class LogSnapshots:
 
     def __init__(self, changelog: Changelog, *, force: bool) -> None:
         self._changelog = changelog
-        self._place = changelog.place
+        self._location = changelog.location
         self._force = force
 
     def names(self, upto: int) -> list[SnapshotName]:
@@ -135,7 +135,7 @@ class LogSnapshots:
                 file.flush()
                 if self._force:
                     os.fsync(file.fileno())
-            self._place.check()
+            self._location.check()
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -156,8 +156,8 @@ class LogSnapshots:
         if before is None:
             return None
         return {
-            "stream": self._place.stream,
-            "partition": str(self._place.partition),
+            "stream": self._location.stream,
+            "partition": str(self._location.partition),
             "snapshot.format": _FORMAT,
             "snapshot.offset": str(offset),
             "snapshot.identity": self._changelog.identity,
@@ -167,7 +167,7 @@ class LogSnapshots:
 
     def _all(self) -> list[SnapshotName]:
         try:
-            names = os.listdir(self._place.directory)
+            names = os.listdir(self._location.directory)
         except FileNotFoundError:
             return []
         found = [_named(match) for name in names if (match := _NAME.fullmatch(name))]
@@ -175,14 +175,14 @@ class LogSnapshots:
 
     def _path(self, name: SnapshotName) -> Path:
         generation, number = name.commit
-        return self._place.directory / f"snapshot-{name.offset:020d}-{generation}.{number}"
+        return self._location.directory / f"snapshot-{name.offset:020d}-{generation}.{number}"
 
     def _remove_left(self, name: SnapshotName) -> None:
         """Remove what earlier writers left of files that they did not finish."""
-        for each in os.listdir(self._place.directory):
+        for each in os.listdir(self._location.directory):
             match = _TEMPORARY.fullmatch(each)
             if match and _named(match).commit <= name.commit:
-                (self._place.directory / each).unlink(missing_ok=True)
+                (self._location.directory / each).unlink(missing_ok=True)
 
     def remove_older(self, name: SnapshotName) -> None:
         """Remove the snapshots before this one, but for one. Those of later commits stay: this writer may

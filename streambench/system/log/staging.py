@@ -87,7 +87,7 @@ class StagedWrite:
         self._directory = log.path / ".staging" / stream / quote(name, safe="")
 
     def begin(self, owner: ProcessIdentity | None = None) -> None:
-        """Have a place for a write that is not ``once``. It lasts until the write is committed or discarded:
+        """Make the directory of a write that is not ``once``. It lasts until the write ends:
         a process that is late finds none, and leaves nothing. It removes what others left whose owners have
         ended. Of those without a known owner on this machine, it removes what nothing was written to for a
         day."""
@@ -186,7 +186,7 @@ class StagedWrite:
                     path.unlink(missing_ok=True)
 
     def _end(self) -> None:
-        """Remove all of the write. It goes in one step: what is staged meanwhile finds no place."""
+        """Remove all of the write. It goes in one step: what is staged meanwhile finds no directory."""
         _remove(self._directory)
 
 
@@ -227,7 +227,7 @@ class StagingFiles:
 
     def write(self, partition: int, columns: pa.RecordBatch) -> None:
         """Stage messages with the columns of ``STAGED``. Raises MessageTooLargeError, and StreamSystemError
-        where the write has no place here (any more)."""
+        where the write has no directory here (any more)."""
         self._check_sizes(partition, columns)
         if partition not in self._open:
             path = self._directory / f"{partition}.arrow"

@@ -30,8 +30,8 @@ from streambench.fsync import fsync_directory, write_durably
 from streambench.locks import LeasedLock
 from streambench.suggestions import suggest
 from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
+from streambench.system.log.location import PartitionLocation
 from streambench.system.log.partition import Partition
-from streambench.system.log.place import Place
 from streambench.system.log.segment import segments
 from streambench.system.log.settings import Settings, stream_settings
 
@@ -90,8 +90,10 @@ class LogStream:
             if not 0 <= number < self.partitions:
                 raise no_partition(f"{self._log.name}.{self.name}", number, self.partitions)
             name = f"{self._log.name}.{self.name}.{number}"
-            place = Place(name, self.name, number, self._log.path / self.name / str(number), self._identity)
-            made = self._made[number] = Partition(place, self._log.handles, self.settings)
+            location = PartitionLocation(
+                name, self.name, number, self._log.path / self.name / str(number), self._identity
+            )
+            made = self._made[number] = Partition(location, self._log.handles, self.settings)
         return made
 
 

@@ -73,21 +73,25 @@ def settings(**values: str) -> Settings:
 )
 def test_a_wrong_setting_is_an_error_that_names_its_key(values: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as raised:
-        settings(**values).place("s")
+        settings(**values).topology("s")
     assert "pass%2F" not in str(raised.value)
 
 
 def test_a_stream_is_a_queue_of_its_name() -> None:
-    place = settings().place("s")
-    assert (place.queues, place.exchange, place.arguments) == (("s",), "", {"x-queue-type": "quorum"})
+    topology = settings().topology("s")
+    assert (topology.queues, topology.exchange, topology.arguments) == (
+        ("s",),
+        "",
+        {"x-queue-type": "quorum"},
+    )
 
 
 def test_the_tasks_that_compete_for_a_queue_all_read_it() -> None:
-    assert settings(**{"streams.s.partitions": "3"}).place("s").queues == ("s", "s", "s")
+    assert settings(**{"streams.s.partitions": "3"}).topology("s").queues == ("s", "s", "s")
 
 
 def test_the_partitions_of_a_stream_queue_are_queues_of_their_own() -> None:
-    assert settings(**{"queue.type": "stream"}).place("s", 2).queues == ("s-0", "s-1")
+    assert settings(**{"queue.type": "stream"}).topology("s", 2).queues == ("s-0", "s-1")
 
 
 def test_a_queue_is_made_with_its_dead_letters_and_arguments() -> None:
@@ -96,7 +100,7 @@ def test_a_queue_is_made_with_its_dead_letters_and_arguments() -> None:
         "streams.s.delivery.limit": "4",
         "streams.s.arguments.x-max-length": "10",
     }
-    assert settings(**values).place("s").arguments == {
+    assert settings(**values).topology("s").arguments == {
         "x-queue-type": "quorum",
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "d",
@@ -107,13 +111,15 @@ def test_a_queue_is_made_with_its_dead_letters_and_arguments() -> None:
 
 def test_the_group_is_the_job_if_nothing_else_is_said() -> None:
     exchange = {"systems.q.url": URL, "systems.q.streams.s.exchange": "e", "job.name": "j"}
-    assert Settings("q", Config(exchange)).place("s").queues == ("s.j",)
-    assert Settings("q", Config({**exchange, "job.id": "2"})).place("s").queues == ("s.j-2",)
-    assert Settings("q", Config({**exchange, "systems.q.streams.s.group": "g"})).place("s").queues == ("s.g",)
+    assert Settings("q", Config(exchange)).topology("s").queues == ("s.j",)
+    assert Settings("q", Config({**exchange, "job.id": "2"})).topology("s").queues == ("s.j-2",)
+    assert Settings("q", Config({**exchange, "systems.q.streams.s.group": "g"})).topology("s").queues == (
+        "s.g",
+    )
 
 
 def test_streams_may_have_dots_in_their_names() -> None:
-    assert settings(**{"streams.a.b.prefetch": "3"}).place("a.b").prefetch == 3
+    assert settings(**{"streams.a.b.prefetch": "3"}).topology("a.b").prefetch == 3
 
 
 def test_what_the_documentation_sets_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +132,7 @@ def test_what_the_documentation_sets_can_be_set(monkeypatch: pytest.MonkeyPatch)
         config = Config.from_text(block).with_values({**url, "job.name": "j"})
         config.validate()
         for stream in {"orders", *re.findall(r"streams\.(\w+)\.", block)}:
-            assert Settings(system, config).place(stream).stream == stream
+            assert Settings(system, config).topology(stream).stream == stream
 
 
 @pytest.mark.parametrize(

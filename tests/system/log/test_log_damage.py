@@ -14,8 +14,8 @@ import pytest
 
 from streambench.errors import CorruptDataError, FencedError
 from streambench.system.log import Partition, notes, open_log, repair
+from streambench.system.log.location import PartitionLocation
 from streambench.system.log.notes import RECOVERY_POINT
-from streambench.system.log.place import Place
 from streambench.system.log.segment import segment_of, segments
 
 
@@ -338,8 +338,8 @@ def test_no_writer_takes_over_from_a_long_repair(log: Path, monkeypatch: pytest.
     writer = threading.Thread(target=lambda: offsets.append(other.append(None, [b"new"])), daemon=True)
     planned = repair._planned
 
-    def slow(place: Place) -> object:
-        plan = planned(place)
+    def slow(location: PartitionLocation) -> object:
+        plan = planned(location)
         writer.start()
         signs = set()
         # A lease has five signs of life in it; without any, the writer takes over.

@@ -1,4 +1,4 @@
-"""The place of a partition's files, and the errors that name it."""
+"""The location of a partition's files, and the errors that name it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from streambench.fsync import fsync_directory
 from streambench.system.log.notes import RECOVERY_POINT
 
 
-class Place(Struct, frozen=True):
-    """A partition's name (``name``: system.stream.partition, for errors) and the place of its files."""
+class PartitionLocation(Struct, frozen=True):
+    """A partition's name (``name``: system.stream.partition, for errors) and the location of its files."""
 
     name: str
     stream: str
@@ -58,7 +58,7 @@ class Place(Struct, frozen=True):
             )
 
 
-def ends_early(place: Place, path: Path, upcoming: int, committed: int) -> CorruptDataError:
+def ends_early(location: PartitionLocation, path: Path, upcoming: int, committed: int) -> CorruptDataError:
     """The error for a log that has lost messages at its end which were committed."""
     there = (
         "is missing"
@@ -67,6 +67,6 @@ def ends_early(place: Place, path: Path, upcoming: int, committed: int) -> Corru
     )
     return CorruptDataError(
         f"{path} {there}, but everything before offset {committed} was committed "
-        f"({place.directory / RECOVERY_POINT}): at most the messages "
-        f"{upcoming} to {committed - 1} of {place.name} are lost; {place.remedy}"
+        f"({location.directory / RECOVERY_POINT}): at most the messages "
+        f"{upcoming} to {committed - 1} of {location.name} are lost; {location.remedy}"
     )
