@@ -17,7 +17,7 @@ from streambench.chooser.api import MessageChooser
 from streambench.chooser.explanation import Candidate, Explanation, unexplained
 from streambench.chunk import Chunk, Messages, Undecodable, Unreadable
 from streambench.container.inputs.consumers import Consumers, FetchedRecords
-from streambench.container.inputs.partition_buffer import PartitionBuffer
+from streambench.container.inputs.partition_buffer import BufferState, PartitionBuffer
 from streambench.container.inputs.raw_buffer import RawBuffer
 from streambench.errors import SerdeError
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -25,6 +25,8 @@ from streambench.serde.api import Serde
 from streambench.serde.streams import decoded
 
 _REFILLS_PER_LOOK = 16
+# Looked up in the enum, each would cost three times as much.
+_READING, _AT_HEAD, _AT_END, _FINISHED = BufferState
 
 
 class Multiplexer:
@@ -44,6 +46,7 @@ class Multiplexer:
         self._consumers = consumers
         self._compare = compare
         self._starved: dict[PartitionBuffer, None] = {}
+        self._may_end: set[PartitionBuffer] = set()
         self._refill_count = 0
         self._is_started = False
         self.ended: list[PartitionBuffer] = []
@@ -54,18 +57,17 @@ class Multiplexer:
         """Register the partitions with the chooser and offer what is there, in the order of system, stream
         and partition."""
         for ssp, partition in self.partitions.items():
-            partition.polled = self._consumers.is_polled(ssp.system)
-            if partition.polled and partition.waiting is None:
+            partition.is_polled = self._consumers.is_polled(ssp.system)
+            if partition.is_polled and partition.waiting is None:
                 partition.fetch_limit = min(partition.fetch_limit, self._consumers.at_once(ssp.system))
-            partition.may_end = partition.bounded or (
-                partition.end is None and self._consumers.may_end(ssp.system)
-            )
+            if partition.is_bounded or (partition.end is None and self._consumers.may_end(ssp.system)):
+                self._may_end.add(partition)
             self.chooser.register(ssp, partition.start)
             if (
                 partition.end is not None
                 and (self._compare(ssp.system, partition.start, partition.end) or 0) >= 0
             ):
-                partition.finished = True
+                partition.state = _FINISHED
         self._is_started = True
         self.chooser.start()
         for partition in self.partitions.values():
@@ -94,11 +96,11 @@ class Multiplexer:
         if partition.unreturned_credit:
             self._consumers.consumed(partition.ssp, partition.unreturned_credit)
             partition.unreturned_credit = 0
-        while partition.chunks and not partition.finished:
+        while partition.chunks and partition.state is not _FINISHED:
             self._decode(partition, partition.chunks.popleft())
             if self._refill_chooser(partition):
                 return
-        if partition.polled and not partition.finished:
+        if partition.is_polled and partition.state is not _FINISHED:
             self._refill_count += 1
             # A look polls every partition that ran dry: as many refills as there are of these pay for it.
             if self._refill_count >= max(_REFILLS_PER_LOOK, len(self._starved)):
@@ -110,10 +112,10 @@ class Multiplexer:
     def fill(self, partition: PartitionBuffer, count: int) -> None:
         """Have ``count`` messages wait in a partition that takes batches, the one inside the chooser
         included, or all that there are."""
-        while partition.chunks and not partition.finished and len(partition.buffer) + 1 < count:
+        while partition.chunks and partition.state is not _FINISHED and len(partition.buffer) + 1 < count:
             self._decode(partition, partition.chunks.popleft())
         missing = min(count, partition.fetch_limit) - len(partition.buffer) - 1
-        if missing > 0 and partition.polled and not partition.finished:
+        if missing > 0 and partition.is_polled and partition.state is not _FINISHED:
             for chunk in self._consumers.poll(partition.ssp.system, {partition.ssp: missing}):
                 self._decode(partition, chunk)
 
@@ -130,15 +132,15 @@ class Multiplexer:
         before = len(self._starved)
         systems: dict[str, list[PartitionBuffer]] = {}
         for partition in self._starved:
-            if partition.polled and not partition.finished:
+            if partition.is_polled and partition.state is not _FINISHED:
                 systems.setdefault(partition.ssp.system, []).append(partition)
         for system, partitions in systems.items():
             self._poll(system, partitions)
         for partition in self._starved:
             if self.is_at_head(partition):
                 self.chooser.at_head(partition.ssp)
-                if partition.may_end and self._is_at_end(partition):
-                    partition.may_end = False
+                if partition in self._may_end and self._is_at_end(partition):
+                    self._may_end.remove(partition)
                     self.ended.append(partition)
         return len(self._starved) < before
 
@@ -146,15 +148,15 @@ class Multiplexer:
         """Take what a reader thread brought."""
         for chunk in arrival.chunks:
             partition = self.partitions[chunk.ssp]
-            if partition.finished:
+            if partition.state is _FINISHED:
                 continue  # and its reader gets no credit
             partition.chunks.append(chunk)
             if partition in self._starved:
                 self.refill(partition)
+        at_head, at_end = arrival.at_head, arrival.at_end
         for ssp, partition in self.partitions.items():
-            if ssp.system == arrival.system:
-                partition.at_head = ssp in arrival.at_head
-                partition.at_end = ssp in arrival.at_end
+            if ssp.system == arrival.system and partition.state is not _FINISHED:
+                partition.state = _AT_END if ssp in at_end else _AT_HEAD if ssp in at_head else _READING
 
     def caught_up(self) -> bool:
         """True where nothing waits, and every partition was at its head at its last poll."""
@@ -164,7 +166,7 @@ class Multiplexer:
 
     def systems(self) -> set[str]:
         """Those that are still read."""
-        return {ssp.system for ssp, partition in self.partitions.items() if not partition.finished}
+        return {ssp.system for ssp, partition in self.partitions.items() if partition.state is not _FINISHED}
 
     def reads_any(self, streams: Collection[SystemStream]) -> bool:
         """True where any of these is an input."""
@@ -205,19 +207,21 @@ class Multiplexer:
 
     def is_at_head(self, partition: PartitionBuffer) -> bool:
         """True where a partition was at its head at its last poll."""
-        if partition.finished:
+        if partition.state is _FINISHED:
             return True
         return (
             self._consumers.at_head(partition.ssp)
-            if partition.polled
-            else partition.at_head and not partition.chunks
+            if partition.is_polled
+            else partition.state is not _READING and not partition.chunks
         )
 
     def _is_at_end(self, partition: PartitionBuffer) -> bool:
         """Of a partition that is dry and at its head."""
-        if partition.bounded:
+        if partition.is_bounded:
             return True
-        return self._consumers.at_end(partition.ssp) if partition.polled else partition.at_end
+        if partition.is_polled:
+            return self._consumers.at_end(partition.ssp)
+        return partition.state is _AT_END
 
     def _poll(self, system: str, partitions: Collection[PartitionBuffer]) -> None:
         for chunk in self._consumers.poll(
@@ -236,7 +240,7 @@ class Multiplexer:
 
     def _decode(self, partition: PartitionBuffer, chunk: Messages) -> None:
         """Append the messages of a chunk to the partition's buffer, decoded, up to the partition's end."""
-        if not partition.polled:
+        if not partition.is_polled:
             partition.unreturned_credit += len(chunk)
         if partition.waiting is not None:
             self._buffer_raw(partition, partition.waiting, chunk)
@@ -266,7 +270,7 @@ class Multiplexer:
         """Add messages to those that wait for a task that takes batches, up to the partition's end."""
         count = len(messages)
         if partition.end is not None and count and not self._before(partition, messages.offset(count - 1)):
-            partition.finished = True
+            partition.state = _FINISHED
             count = bisect_left(
                 range(count), True, key=lambda at: not self._before(partition, messages.offset(at))
             )
@@ -290,7 +294,7 @@ class Multiplexer:
         assert partition.end is not None
         if not chunk.offsets or self._before(partition, chunk.offsets[-1]):
             return chunk
-        partition.finished = True
+        partition.state = _FINISHED
         count = next(at for at, offset in enumerate(chunk.offsets) if not self._before(partition, offset))
         return chunk.part(0, count)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from streambench.chunk import Chunk, Messages
@@ -25,14 +26,26 @@ class MessageQueue(Protocol):
     def popleft(self) -> IncomingMessageEnvelope: ...
 
 
+class BufferState(Enum):
+    """The progress of reading a partition, as its buffer knows it.
+
+    ``AT_HEAD`` and ``AT_END`` are what a reader thread reported last. A consumer that the loop polls is asked
+    instead, when that is needed. All this is read by the chunk and by the poll, never with a message."""
+
+    READING = "more may follow"
+    AT_HEAD = "everything that was there has been read"
+    AT_END = "at its head, and nothing will ever follow"
+    FINISHED = "the end that was set is reached: what still comes is left out"
+
+
 class PartitionBuffer:
     """One input partition on its way to the chooser.
 
     ``subscriptions``: the tasks that get its messages (several for a broadcast input). ``sole_subscription``
     is the only one. It is None where there are several, where one begins later than the buffer, and while a
     message that cannot be decoded waits. ``end``: the first offset that is no longer read, None for no end.
-    ``bounded``: the partition ends there, and what follows is not just left for the next time.
-    ``fetch_limit``: the messages to request at once.
+    ``is_bounded``: the partition ends there, and what follows is not just left for the next time.
+    ``is_polled``: its consumer is polled by the event loop. ``fetch_limit``: the messages to request at once.
 
     ``buffer`` holds what follows the candidate: it is ``waiting`` where the tasks take batches, else
     ``decoded``, and ``waiting`` is None. ``kept``: where ``original`` is used, what is in the buffer and in
@@ -40,28 +53,25 @@ class PartitionBuffer:
     """
 
     __slots__ = (
-        "at_end",
-        "at_head",
-        "fetch_limit",
-        "bounded",
         "buffer",
         "chunks",
         "decoded",
         "delivered",
         "end",
-        "finished",
-        "key_serde",
+        "fetch_limit",
+        "is_bounded",
+        "is_polled",
         "kept",
-        "may_end",
+        "key_serde",
         "message_serde",
-        "unreturned_credit",
-        "polled",
         "serdes",
         "sole_subscription",
         "ssp",
         "start",
+        "state",
         "subscriptions",
         "undecodable",
+        "unreturned_credit",
         "waiting",
     )
 
@@ -81,10 +91,9 @@ class PartitionBuffer:
         self.message_serde: Serde | None = None
         self.serdes: tuple[str | None, str | None] = (None, None)
         self.end: str | None = None
-        self.bounded = self.may_end = self.at_end = False
-        self.finished = False
-        self.polled = True
-        self.at_head = False
+        self.is_bounded = False
+        self.is_polled = True
+        self.state = BufferState.READING
         self.delivered = 0
         self.unreturned_credit = 0
         self.undecodable = 0

@@ -83,9 +83,9 @@ def partition_buffers(
             partition.subscriptions = (*partition.subscriptions, subscription)
     for ssp, partition in partitions.items():
         partition.read_by(serdes)
-        partition.bounded = config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
+        partition.is_bounded = config.boolean(f"systems.{ssp.system}.streams.{ssp.stream}.samza.bounded")
         partition.end = ends.get(ssp) or (
-            _end_of(config, systems, ssp, metadata) if partition.bounded else None
+            _end_of(config, systems, ssp, metadata) if partition.is_bounded else None
         )
         for subscription in partition.subscriptions:
             if subscription.start != partition.start:
