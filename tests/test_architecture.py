@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
 from tests.figures import against_layers, circles, imports
+from tests.test_house import functions_of
 
 REMEDY = "run: python -m tests.architecture --write"
 
@@ -63,6 +66,41 @@ def test_each_module_of_the_hot_path_has_its_own_file_of_tests() -> None:
         assert module.exists(), f"{name} has moved: change HOT in {__file__}"
         tests = (CHECKOUT / "tests" / name).with_name(f"test_{module.name}")
         assert tests.exists(), f"{name} has no {tests.relative_to(CHECKOUT)}"
+
+
+def test_the_places_of_each_step_are_those_of_the_page() -> None:
+    """Each place has a comment, by which it is found, and stands in the table of the page."""
+    table = PAGE.read_text().partition("| step | in a step")[2].partition("\n\n")[0]
+    named = {
+        (step, place)
+        for step, places in re.findall(r"^\| (\d: \w+) \|(.*)$", table, re.MULTILINE)
+        for place in re.findall(r"`([\w.]+)`", places)
+    }
+    marked, done = set(), set()
+    for path in CONTAINER.glob("*.py"):
+        lines = path.read_text().splitlines()
+        for function in functions_of(path):
+            place = f"{path.stem}.{function.name}"
+            text = lines[function.lineno : function.end_lineno]
+            marked |= {(step, place) for line in text for step in re.findall(r"# Step (.+)$", line)}
+            done |= {(step, place) for step in steps_in(function)}
+    assert marked == named
+    assert done == named
+
+
+def steps_in(function: ast.AST) -> Iterator[str]:
+    """Yield the steps that a function of the loop does itself."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called == "process" or called.endswith((".process", ".process_batch")):
+                yield "2: dispatch"
+            elif called in ("send", "self._outbox.send"):
+                yield "4: send"
+            elif called in ("self._commit_tasks", "self.runtime.commits.commit"):
+                yield "5: commit"
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "subscription.offset":
+            yield "2: offset"
 
 
 def way_of_a_message() -> dict[str, str]:

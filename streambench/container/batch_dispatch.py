@@ -84,12 +84,13 @@ class BatchDispatcher:
                 continue
             self._task, mark = subscription.task.name, len(self._outgoing)
             try:
+                # Step 2: dispatch
                 subscription.task.process_batch(part, subscription.collector, subscription.coordinator)
             except BaseException as error:
                 if error is self.refused:
                     raise
                 self._failed(error, subscription, part, mark)
-            subscription.offset = batch.last_offset
+            subscription.offset = batch.last_offset  # Step 2: offset
         return len(batch)
 
     def _next(

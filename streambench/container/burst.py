@@ -117,7 +117,7 @@ class ChoiceBurst:
         for subscription, envelope in zip(
             self._subscriptions[at:] + self._subscriptions[:at], last_ones, strict=False
         ):
-            subscription.offset = envelope.offset
+            subscription.offset = envelope.offset  # Step 2: offset
 
     def _put_back(self) -> None:
         at, width = self._chosen, len(self._partitions)
@@ -271,7 +271,7 @@ class BurstRunner:
                     ):
                         owner.input = envelope
                         try:
-                            process(envelope, collector, coordinator)
+                            process(envelope, collector, coordinator)  # Step 2: dispatch
                         except BaseException as error:
                             failed(error, coordinator, envelope, self._collected_before(envelope))
                         now = read_clock()
@@ -324,7 +324,7 @@ class BurstRunner:
 
     def _send(self) -> None:
         try:
-            self._outbox.send(self._outgoing)
+            self._outbox.send(self._outgoing)  # Step 4: send
         except BaseException:
             self._unsent = None
             if self._outgoing:

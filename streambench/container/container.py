@@ -195,7 +195,7 @@ class Container(ContainerView):
         """Commit all tasks now. Between two messages: a task asks its coordinator. Raises
         ContainerStateError."""
         self._check_outside()
-        self._drive(lambda: self.runtime.commits.commit(self.tasks))
+        self._drive(lambda: self.runtime.commits.commit(self.tasks))  # Step 5: commit
 
     def end_run(self) -> None:
         """Call window() of all tasks once more, where ``task.window.at.end`` asks for it.
@@ -237,7 +237,7 @@ class Container(ContainerView):
         self._context.take()
         self.is_stopping = True
         try:
-            self.runtime.commits.commit(self.tasks, is_last=True)
+            self.runtime.commits.commit(self.tasks, is_last=True)  # Step 5: commit
         except BaseException as error:
             self._fail(error)
             raise

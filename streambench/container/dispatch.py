@@ -69,17 +69,18 @@ class Dispatcher:
                 continue
             mark = len(self._collected)
             try:
+                # Step 2: dispatch
                 subscription.process(envelope, subscription.collector, subscription.coordinator)
             except BaseException as error:
                 self._failures.at_message(error, subscription.coordinator, envelope, mark)
-            subscription.offset = envelope.offset
+            subscription.offset = envelope.offset  # Step 2: offset
         return 1
 
     def _skip_undecodable(self, partition: PartitionBuffer, envelope: Undecodable) -> None:
         reached = [each for each in partition.subscriptions if not self._begins_later(each, envelope)]
         self._dead_letters.undecodable(reached[0].task.name, envelope, envelope.error)
         for subscription in reached:
-            subscription.offset = envelope.offset
+            subscription.offset = envelope.offset  # Step 2: offset
         partition.undecodable -= 1
         partition.find_sole_subscription()
 

@@ -140,10 +140,11 @@ class EventLoop:
                             # Looked up, then called: an attribute called at once takes five times as long.
                             process = subscription.process
                             try:
+                                # Step 2: dispatch
                                 process(envelope, subscription.collector, subscription.coordinator)
                             except BaseException as error:
                                 self._failures.at_message(error, subscription.coordinator, envelope, 0)
-                            subscription.offset = envelope.offset
+                            subscription.offset = envelope.offset  # Step 2: offset
                             processed += 1
                         else:
                             processed += self._deliver(partition, envelope, at_most - processed)
@@ -153,7 +154,7 @@ class EventLoop:
                     due = self._handle_timers(now, envelope, base + processed)
                 # 4. Send what was collected.
                 if collected:
-                    send(collected)
+                    send(collected)  # Step 4: send
                     collected.clear()
                 # 5. Commit what is due or was asked for.
                 if requests:
@@ -372,7 +373,7 @@ class EventLoop:
     def _send(self) -> None:
         """Step 4, where it has to be done outside of its turn."""
         if self._collected:
-            self._outbox.send(self._collected)
+            self._outbox.send(self._collected)  # Step 4: send
             self._collected.clear()
 
     def _handle_requests(self) -> None:
@@ -384,7 +385,8 @@ class EventLoop:
 
     def _commit(self, tasks: Sequence[TaskInstance]) -> None:
         self._commit_calls.inc()
-        self._commit_tasks(tasks)  # Commits.commit
+        # Commits.commit
+        self._commit_tasks(tasks)  # Step 5: commit
 
     def _ended_by(self, error: BaseException, envelope: IncomingMessageEnvelope | None) -> BaseException:
         """Note the message at which an exception ended ``run``; the exception to raise."""
