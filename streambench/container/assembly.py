@@ -303,8 +303,8 @@ def _with_loop(
     }
     failures = _failures(status, handles, outputs, partitions)
     windows = Windows(
-        tasks, config, clock, outgoing=handles.collected, owner=handles.context,
-        rejects=outputs.dead_letters, failures=failures, metrics=metrics,
+        tasks, config, clock, collected=handles.collected, context=handles.context,
+        dead_letters=outputs.dead_letters, failures=failures, metrics=metrics,
     )  # fmt: skip
     parts = LoopParts(
         tasks=tasks, multiplexer=multiplexer, consumers=status.consumers, outbox=outputs.outbox,

@@ -49,7 +49,7 @@ class BatchDispatcher:
     """
 
     def __init__(
-        self, longest: int, multiplexer: Multiplexer, outgoing: Collected, *,
+        self, longest: int, multiplexer: Multiplexer, collected: Collected, *,
         reject: Reject, failed: Failed, begins: Callable[[TaskPartition, str], bool],
     ) -> None:  # fmt: skip
         """``begins(subscription, offset)``: whether a task that begins later than others has begun at an
@@ -58,7 +58,7 @@ class BatchDispatcher:
         self.one_by_one = False
         self.again = 0
         self._multiplexer = multiplexer
-        self._outgoing = outgoing
+        self._collected = collected
         self._reject = reject
         self._failed = failed
         self._begins = begins
@@ -82,7 +82,7 @@ class BatchDispatcher:
             part = batch if subscription.skip_before is None else self._since_start(subscription, batch)
             if part is None:
                 continue
-            self._task, mark = subscription.task.name, len(self._outgoing)
+            self._task, mark = subscription.task.name, len(self._collected)
             try:
                 # Step 2: dispatch
                 subscription.task.process_batch(part, subscription.collector, subscription.coordinator)

@@ -220,19 +220,19 @@ class BurstRunner:
     def __init__(
         self,
         outbox: Outbox,
-        owner: LoopContext,
-        outgoing: Collected,
+        context: LoopContext,
+        collected: Collected,
         requests: Sequence[Coordinator],
         inbox: deque[Any],
         clock: Clock,
         planner: BurstPlanner,
         at_message: Callable[[BaseException, Coordinator, IncomingMessageEnvelope, int], None],
     ) -> None:
-        """``at_message`` handles an exception of a task, whose message collected what stands in ``outgoing``
+        """``at_message`` handles an exception of a task, whose message collected what stands in ``collected``
         from a place on; it raises or not."""
         self._outbox = outbox
-        self._owner = owner
-        self._outgoing = outgoing
+        self._context = context
+        self._collected = collected
         self._requests = requests
         self._inbox = inbox
         self._clock = clock
@@ -246,11 +246,11 @@ class BurstRunner:
         or the inbox has something.
 
         Stops the burst; after an output that could not be sent, at its message."""
-        outgoing, requests, inbox, owner, outbox = (
-            self._outgoing,
+        collected, requests, inbox, context, outbox = (
+            self._collected,
             self._requests,
             self._inbox,
-            self._owner,
+            self._context,
             self._outbox,
         )
         read_clock, failed = self._clock.monotonic_ns, self._at_message
@@ -263,19 +263,19 @@ class BurstRunner:
             now = read_clock()
             while goes_on:
                 goes_on = False
-                owner.until = min(due, now + _MS) if can_defer else due
-                to_send = () if can_defer else outgoing
+                context.until = min(due, now + _MS) if can_defer else due
+                to_send = () if can_defer else collected
                 try:
                     for envelope, process, collector, coordinator in (
                         islice(calls, _UNSENT) if can_defer else calls
                     ):
-                        owner.input = envelope
+                        context.input = envelope
                         try:
                             process(envelope, collector, coordinator)  # Step 2: dispatch
                         except BaseException as error:
                             failed(error, coordinator, envelope, self._collected_before(envelope))
                         now = read_clock()
-                        if now >= owner.until or requests or inbox or to_send:
+                        if now >= context.until or requests or inbox or to_send:
                             goes_on = True
                             break
                 except BaseException as error:
@@ -286,14 +286,14 @@ class BurstRunner:
                     # What belongs to the iteration of the last message is sent behind what window() collects
                     # in it.
                     at = self._collected_before(envelope)
-                    late = outgoing[at:]
-                    del outgoing[at:]
+                    late = collected[at:]
+                    del collected[at:]
                     self._send()
-                    outgoing[:] = late
+                    collected[:] = late
                     break
-                if outgoing:
+                if collected:
                     self._send()
-                    outgoing.clear()
+                    collected.clear()
                 if requests or inbox:
                     break
                 if can_defer:
@@ -307,27 +307,27 @@ class BurstRunner:
 
     def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
         """The number of collected outputs that belong to the messages before this one."""
-        inputs = (origin for _, _, origin, _, _ in self._outgoing)
-        return next((at for at, origin in enumerate(inputs) if origin is envelope), len(self._outgoing))
+        inputs = (origin for _, _, origin, _, _ in self._collected)
+        return next((at for at, origin in enumerate(inputs) if origin is envelope), len(self._collected))
 
     def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
         """Send what the messages before this one collected. There is an error at this one; the outputs
         before it leave as if each had been sent by itself."""
-        del self._outgoing[self._collected_before(envelope) :]
+        del self._collected[self._collected_before(envelope) :]
         try:
             self._send()
         except Exception:
             if isinstance(error, Exception):
                 raise
             self._unsent = None
-        self._outgoing.clear()
+        self._collected.clear()
 
     def _send(self) -> None:
         try:
-            self._outbox.send(self._outgoing)  # Step 4: send
+            self._outbox.send(self._collected)  # Step 4: send
         except BaseException:
             self._unsent = None
-            if self._outgoing:
-                failed = min(self._outbox.failed_index, len(self._outgoing) - 1)
-                _, _, self._unsent, _, _ = self._outgoing[failed]
+            if self._collected:
+                failed = min(self._outbox.failed_index, len(self._collected) - 1)
+                _, _, self._unsent, _, _ = self._collected[failed]
             raise

@@ -48,7 +48,7 @@ class Failures:
     taken back; attributes of the task are not. The message may go to the dead-letter stream
     (``task.ignored.exceptions.dead.letter``).
 
-    ``ignored``: how many were ignored. ``of_window``: the index in ``outgoing`` from which on the last
+    ``ignored``: how many were ignored. ``of_window``: the index in ``collected`` from which on the last
     window() has sent, and what stood there first.
     """
 
@@ -56,8 +56,8 @@ class Failures:
         self,
         config: Config,
         tasks: Sequence[TaskInstance],
-        outgoing: Collected,
-        rejects: DeadLetters,
+        collected: Collected,
+        dead_letters: DeadLetters,
         metrics: MetricsRegistry,
         observation: Observation | None = None,
     ) -> None:
@@ -65,8 +65,8 @@ class Failures:
         self.of_window: tuple[int, object] = (0, None)
         self._names = frozenset(config.names(IGNORED))
         self._tasks = {task.name: task for task in tasks}
-        self._outgoing = outgoing
-        self._rejects = rejects
+        self._collected = collected
+        self._dead_letters = dead_letters
         self._metrics = metrics
         self._observation = observation or Observation()
         self.original: Callable[[IncomingMessageEnvelope], IncomingMessageEnvelope] = lambda envelope: (
@@ -92,15 +92,15 @@ class Failures:
     def at_message(
         self, error: BaseException, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
     ) -> None:
-        """Ignore what ``process`` raised, or raise TaskError. ``mark``: the place in ``outgoing`` where
+        """Ignore what ``process`` raised, or raise TaskError. ``mark``: the place in ``collected`` where
         its outputs begin."""
         task = self._tasks[coordinator.task_name]
         if not self._is_ignored(error):
             raise task.failure(error, "", envelope) from error
         self._ignore(error, coordinator, mark, "process", envelope.ssp, envelope.offset, envelope.key)
         self._show_ignored(task, "process", envelope, error)
-        if self._rejects.keeps_failed:
-            self._rejects.failed(task.name, [self.original(envelope)], error)
+        if self._dead_letters.keeps_failed:
+            self._dead_letters.failed(task.name, [self.original(envelope)], error)
 
     def at_batch(
         self, error: BaseException, subscription: TaskPartition, batch: MessageBatch, mark: int
@@ -121,7 +121,7 @@ class Failures:
             keys[0] if keys else None,
         )
         self._show_ignored(task, "process_batch", batch, error)
-        self._rejects.failed(task.name, batch.raw(), error)
+        self._dead_letters.failed(task.name, batch.raw(), error)
 
     def at_callback(self, error: BaseException, coordinator: Coordinator, name: str, mark: int) -> None:
         """Ignore what a callback without a message raised, or raise TaskError."""
@@ -139,7 +139,7 @@ class Failures:
         partitions: Mapping[SystemStreamPartition, PartitionBuffer],
     ) -> StreambenchError:
         """The error of the output at place ``at`` with the message and the send that it came from."""
-        collected = self._outgoing
+        collected = self._collected
         at = min(at, len(collected) - 1)
         found = placed(error, collected, at, sent_in(collected, at, tasks, self.of_window), partitions)
         found.__cause__ = error.__cause__
@@ -168,7 +168,7 @@ class Failures:
         key: object = None,
     ) -> None:
         task = self._tasks[coordinator.task_name]
-        self._outgoing[mark:] = self._rejects.dead_letters_in(self._outgoing[mark:])
+        self._collected[mark:] = self._dead_letters.dead_letters_in(self._collected[mark:])
         coordinator.forget()
         for store in task.stores.values():
             store.take_back()
@@ -208,14 +208,14 @@ def unfinished_count(partition: PartitionBuffer, envelope: IncomingMessageEnvelo
 
 def placed(
     error: Unsent,
-    outgoing: Collected,
+    collected: Collected,
     at: int,
     sent: str,
     partitions: Mapping[SystemStreamPartition, PartitionBuffer],
 ) -> StreambenchError:
     """The error of the output at index ``at``, with the message that led to it, and the callback that sent
     it. The line of the ``send`` is not known any more."""
-    _, _, envelope, _, _ = outgoing[at]
+    _, _, envelope, _, _ = collected[at]
     if envelope is None:
         text = f"{error} ({sent})" if sent else str(error)
     else:
@@ -229,16 +229,16 @@ def placed(
 
 
 def sent_in(
-    outgoing: Collected, at: int, tasks: Sequence[TaskInstance], of_window: tuple[int, object]
+    collected: Collected, at: int, tasks: Sequence[TaskInstance], of_window: tuple[int, object]
 ) -> str:
     """The send and the callback that collected an output, in words; empty for a dead letter, which no task
     has sent."""
-    source, output, origin, *_ = outgoing[at]
+    source, output, origin, *_ = collected[at]
     task = next((task for task in tasks if task.name == source), None)
     if task is None or is_dead_letter(output):
         return ""
     window, first = of_window
-    _, opening, *_ = outgoing[min(window, at)]
+    _, opening, *_ = collected[min(window, at)]
     is_of_window = at >= window and opening is first
     if is_of_window:
         name = "window"
@@ -246,6 +246,6 @@ def sent_in(
         name = "end_of_stream"
     else:
         name = "process_batch" if task.takes_batches else "process"
-    of_callback = outgoing[window if is_of_window else 0 : at]
+    of_callback = collected[window if is_of_window else 0 : at]
     before = sum(1 for sender, _, led, *_ in of_callback if sender == source and led is origin)
     return f"send no. {before + 1} of {task.callback(name)}"

@@ -81,7 +81,7 @@ class TaskStores:
         parts: StoreParts,
         container: ContainerModel,
         partitions: int,
-        owner: LoopContext,
+        context: LoopContext,
         last: Mapping[str, Checkpoint],
     ) -> None:
         """``partitions``: how many partitions changelogs have. ``last``: the checkpoints so far.
@@ -116,7 +116,7 @@ class TaskStores:
         try:
             for task in self._tasks:
                 for name, definition in self._definitions.items():
-                    self._stores[task.name][name] = self._store(definition, task, owner)
+                    self._stores[task.name][name] = self._store(definition, task, context)
             if self._temporary is not None and not any(self._temporary.path.iterdir()):
                 self._remove_temporary()
             self._create_changelogs(partitions, last)
@@ -375,9 +375,9 @@ class TaskStores:
                 error,
             )
 
-    def _store(self, definition: StoreDefinition, task: TaskModel, owner: LoopContext) -> TaskStore:
+    def _store(self, definition: StoreDefinition, task: TaskModel, context: LoopContext) -> TaskStore:
         name = definition.name
-        directory, trace = self._store_directory(definition, task), owner.trace
+        directory, trace = self._store_directory(definition, task), context.trace
         engine: StoreEngine
         if trace is None:
             engine = definition.engine(task.name, self._config, directory, self._clock.now_ms)
@@ -393,14 +393,14 @@ class TaskStores:
             definition.key_serde,
             definition.value_serde,
             changelog=definition.changelog is not None,
-            owner=owner,
+            owner=context,
             counts=self._counts[name],
             limit=definition.limit,
         )
         if isinstance(store, MeteredStore) and self._meter is not None:
             store.meter(self._meter)
         if self._undoes:
-            store.undo_by(owner)
+            store.undo_by(context)
         if definition.changelog is None or not definition.reuses_files:
             engine.clear()
         return store

@@ -120,9 +120,9 @@ class Windows:
         config: Config,
         clock: Clock,
         *,
-        outgoing: Collected,
-        owner: LoopContext,
-        rejects: DeadLetters,
+        collected: Collected,
+        context: LoopContext,
+        dead_letters: DeadLetters,
         failures: Failures,
         metrics: MetricsRegistry,
     ) -> None:
@@ -132,9 +132,9 @@ class Windows:
         self._is_silent = not self._tasks or (self._every_ms <= 0 and _EVERY in config)
         self._every_ns = self._every_ms * _MS
         self._clock = clock
-        self._outgoing = outgoing
-        self._owner = owner
-        self._rejects = rejects
+        self._collected = collected
+        self._context = context
+        self._dead_letters = dead_letters
         self._failures = failures
         self._calls = metrics.counter("window-calls", "container")
         self._took = metrics.timer("window-ns", "container")
@@ -200,16 +200,16 @@ class Windows:
         if not tasks:
             return
         self._processed, self._has_run = processed, True
-        self._rejects.input = self._owner.input = envelope
+        self._dead_letters.input = self._context.input = envelope
         now_ms = self._clock.now_ms()
-        if self._owner.trace is not None:
-            self._owner.trace.note_event("window", [task.name for task in tasks], now_ms)
+        if self._context.trace is not None:
+            self._context.trace.note_event("window", [task.name for task in tasks], now_ms)
         self._calls.inc()
-        outgoing = self._outgoing
-        first = len(outgoing)
+        collected = self._collected
+        first = len(collected)
         with self._took.time():
             for task in tasks:
-                mark = len(outgoing)
+                mark = len(collected)
                 self._failures.begin(task)
                 try:
                     assert task.window is not None
@@ -217,8 +217,8 @@ class Windows:
                 except BaseException as error:
                     self._failures.at_callback(error, task.window_coordinator, "window", mark)
                 task.window_ms = now_ms
-                task.window_sent = task.window_sent or len(outgoing) > mark
-        _, output, *_ = outgoing[first] if len(outgoing) > first else (None, None)
+                task.window_sent = task.window_sent or len(collected) > mark
+        _, output, *_ = collected[first] if len(collected) > first else (None, None)
         self._failures.of_window = (first, output)
 
 

@@ -144,18 +144,18 @@ class Multiplexer:
                     self.ended.append(partition)
         return len(self._starved) < before
 
-    def accept(self, arrival: FetchedRecords) -> None:
+    def accept(self, fetched: FetchedRecords) -> None:
         """Take what a reader thread brought."""
-        for chunk in arrival.chunks:
+        for chunk in fetched.chunks:
             partition = self.partitions[chunk.ssp]
             if partition.state is _FINISHED:
                 continue  # and its reader gets no credit
             partition.chunks.append(chunk)
             if partition in self._starved:
                 self.refill(partition)
-        at_head, at_end = arrival.at_head, arrival.at_end
+        at_head, at_end = fetched.at_head, fetched.at_end
         for ssp, partition in self.partitions.items():
-            if ssp.system == arrival.system and partition.state is not _FINISHED:
+            if ssp.system == fetched.system and partition.state is not _FINISHED:
                 partition.state = _AT_END if ssp in at_end else _AT_HEAD if ssp in at_head else _READING
 
     def caught_up(self) -> bool:

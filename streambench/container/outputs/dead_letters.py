@@ -147,12 +147,12 @@ class DeadLetters:
     """
 
     def __init__(
-        self, config: Config, systems: Systems, outgoing: Collected, metrics: MetricsRegistry
+        self, config: Config, systems: Systems, collected: Collected, metrics: MetricsRegistry
     ) -> None:
         """Raises ConfigError where the dead-letter stream cannot be one."""
         self.stream = _checked_stream(config, systems)
         self._config = config
-        self._outgoing = outgoing
+        self._collected = collected
         self._drop_inputs = config.boolean(_DROP_INPUTS)
         self._drop_outputs = config.boolean(_DROP_OUTPUTS)
         self.notes_input = self.stream is not None
@@ -207,7 +207,7 @@ class DeadLetters:
                     f"{DEAD_LETTERS}: {stream} does not take this dead letter (key {key}, message "
                     f"{message}): {error}"
                 ) from error
-            self._outgoing.append((task, cut, self.input, None, None))
+            self._collected.append((task, cut, self.input, None, None))
             return
         what = (
             f"{task}: what it sent to {stream} cannot be sent (key {key}, message {message}): "
@@ -276,7 +276,7 @@ class DeadLetters:
     ) -> None:  # fmt: skip
         assert self.stream is not None
         letter = letter_headers(error, headers, source, {**facts, "task": task})
-        self._outgoing.append(
+        self._collected.append(
             (task, OutgoingMessageEnvelope(self.stream, message, key, headers=letter), source, None, None)
         )
         self._letters.inc()
@@ -291,12 +291,12 @@ class DeadLetters:
 
 
 def noting(
-    rejects: DeadLetters, on_choice: Callable[[IncomingMessageEnvelope], object] | None
+    dead_letters: DeadLetters, on_choice: Callable[[IncomingMessageEnvelope], object] | None
 ) -> Callable[[IncomingMessageEnvelope], object]:
     """``on_choice``, and a note of the message for the dead letters of what its task sends."""
 
     def note(envelope: IncomingMessageEnvelope) -> object:
-        rejects.input = envelope
+        dead_letters.input = envelope
         return on_choice is not None and on_choice(envelope)
 
     return note

@@ -110,11 +110,11 @@ class Outbox(Protocol):
         """Get ready. ``sources``: the tasks that may send. ``fenced``: per source of changes, the changelog
         partitions that are its alone."""
 
-    def send(self, outgoing: Collected) -> None:
+    def send(self, collected: Collected) -> None:
         """Send messages, in order. Raises SerdeError, ConfigError and what the producers raise.
 
         Dead letters take those that cannot be sent, which may add a dead letter to the end of
-        ``outgoing``, which is sent too."""
+        ``collected``, which is sent too."""
 
     @property
     def failed_index(self) -> int:
@@ -182,7 +182,7 @@ class BaseOutbox:
         checkpoints: CheckpointManager,
         serdes: StreamSerdes,
         metrics: MetricsRegistry,
-        rejects: DeadLetters,
+        dead_letters: DeadLetters,
         observation: Observation | None = None,
     ) -> None:
         self._systems = systems
@@ -203,7 +203,7 @@ class BaseOutbox:
         self._changelogs: set[SystemStream] = set()
         self._generation = self._sequence = 0
         self._sent = metrics.counter("sends", "producers")
-        self._dead_letters = rejects
+        self._dead_letters = dead_letters
         self._unflushed = 0
         self._refusal: ContainerStateError | None = None
 

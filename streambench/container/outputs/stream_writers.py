@@ -155,12 +155,12 @@ class StreamWriters:
         # One function, without a call for each part of the work, which would take longer than the work: most
         # jobs send plain messages to one stream. Messages are copied for the reason given in ``put``; an
         # input that is passed on has the right size.
-        def send(outgoing: Collected) -> None:
+        def send(collected: Collected) -> None:
             """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
             changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
             1,000 messages the producers append the batches that are full."""
             nonlocal put, extend_of, longest, known, keyless, only_one, stream, fresh, is_first
-            left = iter(outgoing)
+            left = iter(collected)
             try:
                 for source, envelope, origin, message, key in left:
                     try:
@@ -201,9 +201,9 @@ class StreamWriters:
                             continue
                     put(source, envelope)
             except BaseException:
-                self.failed_index = len(outgoing) - operator.length_hint(left) - 1
+                self.failed_index = len(collected) - operator.length_hint(left) - 1
                 raise
-            fresh += len(outgoing)
+            fresh += len(collected)
             if fresh >= _LIMITS_AFTER:
                 apply_all_limits()
 

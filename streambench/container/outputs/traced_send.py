@@ -23,13 +23,13 @@ def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
     note = sent_noter(serdes, trace.at)
     append = trace.sent.append
 
-    def traced(outgoing: Collected) -> None:
+    def traced(collected: Collected) -> None:
         if not trace.active:
-            send(outgoing)
+            send(collected)
             return
         # Before it is sent: the task may change an object as soon as it is.
-        noted = [note(item) for item in outgoing]
-        send(outgoing)
+        noted = [note(item) for item in collected]
+        send(collected)
         for each in noted:
             append(each)
 

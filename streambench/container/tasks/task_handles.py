@@ -31,12 +31,12 @@ _REMEMBERED_STREAMS = 1_000
 class Collector:
     """The MessageCollector of one task."""
 
-    __slots__ = ("_outgoing", "_owner", "_source")
+    __slots__ = ("_collected", "_context", "_source")
 
-    def __init__(self, task_name: str, outgoing: Collected, owner: LoopContext) -> None:
+    def __init__(self, task_name: str, collected: Collected, context: LoopContext) -> None:
         self._source = task_name
-        self._outgoing = outgoing
-        self._owner = owner
+        self._collected = collected
+        self._context = context
 
     # A method, and not a callable in a slot, which is slower to look up. Arguments beside an envelope are not
     # checked: that would cost time with every message.
@@ -53,33 +53,33 @@ class Collector:
         """Collect one output, which step 4 sends: an envelope, or a stream and a message with its key and
         other parts. Bytes without headers and partition key are put beside the envelope, for a quicker send.
         """
-        owner, outgoing = self._owner, self._outgoing
-        if _get_ident() != owner.ident:
-            owner.check(f"the collector of {self._source}")
+        context, collected = self._context, self._collected
+        if _get_ident() != context.ident:
+            context.check(f"the collector of {self._source}")
         # Not an envelope of a subclass, which may be mutable.
         if type(envelope) is _Envelope:
             message = envelope.message
             if type(message) is bytes and envelope.headers is None and envelope.partition_key is None:
                 key = envelope.key
                 if key is None or type(key) is bytes:
-                    outgoing.append((self._source, envelope, owner.input, message, key))
+                    collected.append((self._source, envelope, context.input, message, key))
                     return
         elif message is not _ABSENT and not isinstance(envelope, _Envelope):
             stream = _stream(envelope)
             self.send(_Envelope(stream, message, key, partition_key, partition, timestamp, headers))
             return
-        owner.until = 0  # sent right after ``process()``: the message may be an object that changes later
-        outgoing.append((self._source, envelope, owner.input, None, None))
+        context.until = 0  # sent right after ``process()``: the message may be an object that changes later
+        collected.append((self._source, envelope, context.input, None, None))
 
     def send_batch(
         self, system_stream: SystemStream, messages: Any, keys: Any = None, **columns: Any
     ) -> None:
         """Collect many outputs by the column. Raises SerdeError for columns that do not fit together."""
-        self._owner.check(f"the collector of {self._source}")
+        self._context.check(f"the collector of {self._source}")
         batch = OutgoingBatch(system_stream, messages, keys, **columns)
         if len(batch):
-            self._owner.until = 0
-            self._outgoing.append((self._source, batch, self._owner.input, None, None))
+            self._context.until = 0
+            self._collected.append((self._source, batch, self._context.input, None, None))
 
 
 _streams: Final[dict[str, SystemStream]] = {}
@@ -102,12 +102,12 @@ class Coordinator:
     """The TaskCoordinator of one task and one kind of callback. The last call of each kind within a callback
     counts, as in Samza."""
 
-    __slots__ = ("_owner", "_requests", "commit_scope", "shutdown_scope", "task_name")
+    __slots__ = ("_context", "_requests", "commit_scope", "shutdown_scope", "task_name")
 
-    def __init__(self, task_name: str, requests: list[Coordinator], owner: LoopContext) -> None:
+    def __init__(self, task_name: str, requests: list[Coordinator], context: LoopContext) -> None:
         self.task_name = task_name
         self._requests = requests
-        self._owner = owner
+        self._context = context
         self.commit_scope: RequestScope | None = None
         self.shutdown_scope: RequestScope | None = None
 
@@ -126,7 +126,7 @@ class Coordinator:
         self.commit_scope = self.shutdown_scope = None
 
     def _note(self) -> None:
-        self._owner.check(f"the coordinator of {self.task_name}")
+        self._context.check(f"the coordinator of {self.task_name}")
         if self.commit_scope is None and self.shutdown_scope is None:
             self._requests.append(self)
 
@@ -142,7 +142,7 @@ class Context:
         config: Config,
         metrics: MetricsRegistry,
         stores: dict[str, TaskStore],
-        owner: LoopContext,
+        context: LoopContext,
     ) -> None:
         self.task_name = task_name
         self.partitions = tuple(partitions)
@@ -150,7 +150,7 @@ class Context:
         self.metrics = metrics
         self.user: Any = SimpleNamespace()
         self._stores = stores
-        self._owner = owner
+        self._context = context
         self.start_at: Callable[[SystemStreamPartition, str], None] | None = None
 
     def store(self, name: str) -> TaskStore:
@@ -164,7 +164,7 @@ class Context:
             ) from None
 
     def set_starting_offset(self, ssp: SystemStreamPartition, offset: str) -> None:
-        self._owner.check(f"set_starting_offset of {self.task_name}")
+        self._context.check(f"set_starting_offset of {self.task_name}")
         if self.start_at is None:
             raise ContainerStateError(
                 f"{self.task_name}: set_starting_offset may only be called in init(): reading has begun"

@@ -206,8 +206,8 @@ class History(BlockLog):
         return self._decoded(self.inputs.partition(index).message(number))
 
     def _decoded(self, raw: IncomingMessageEnvelope) -> IncomingMessageEnvelope:
-        lane = self.container.runtime.multiplexer.partitions[raw.ssp]
-        message = decoded(raw, lane.key_serde, lane.message_serde)
+        buffer = self.container.runtime.multiplexer.partitions[raw.ssp]
+        message = decoded(raw, buffer.key_serde, buffer.message_serde)
         return raw if isinstance(message, SerdeError) else message
 
     def position_of(self, ssp: SystemStreamPartition, offset: str) -> int | None:

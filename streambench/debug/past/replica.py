@@ -252,14 +252,14 @@ class Replica:
         config, status, handles = self._container.config, self._container.status, self._handles
         dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
         failures = Failures(config, self.tasks, handles.collected, dead_letters, self._metrics)
-        lanes = self._lanes(keep=dead_letters.keeps_failed, longest=script.batches.longest)
+        buffers = self._buffers(keep=dead_letters.keeps_failed, longest=script.batches.longest)
         if dead_letters.keeps_failed:
-            failures.original = lambda envelope: lanes[envelope.ssp].original(envelope)
+            failures.original = lambda envelope: buffers[envelope.ssp].original(envelope)
         consumers = Consumers(self._clock)
-        multiplexer = Multiplexer(consumers, self._chooser, lanes, compare=self._compare)
+        multiplexer = Multiplexer(consumers, self._chooser, buffers, compare=self._compare)
         windows = Windows(
-            self.tasks, config, self._clock, outgoing=handles.collected, owner=self._context,
-            rejects=dead_letters, failures=failures, metrics=self._metrics,
+            self.tasks, config, self._clock, collected=handles.collected, context=self._context,
+            dead_letters=dead_letters, failures=failures, metrics=self._metrics,
         )  # fmt: skip
         parts = LoopParts(
             tasks=self.tasks, multiplexer=multiplexer, consumers=consumers, outbox=self._held,
@@ -278,14 +278,14 @@ class Replica:
             ),
             burst_runner=BurstRunner(
                 self._held, self._context, handles.collected, handles.requests, consumers.inbox,
-                self._clock, BurstPlanner(lanes), failures.at_message,
+                self._clock, BurstPlanner(buffers), failures.at_message,
             ),
             choice_watch=ChoiceWatch(dead_letters, None, observation=Observation()),
         )  # fmt: skip
         messages = self.history.inputs.since(script.numbers)
-        for system in sorted({ssp.system for ssp in lanes}):
-            own = {ssp: each for ssp, each in messages.items() if ssp.system == system and ssp in lanes}
-            batches = any(lanes[ssp].waiting is not None for ssp in own)
+        for system in sorted({ssp.system for ssp in buffers}):
+            own = {ssp: each for ssp, each in messages.items() if ssp.system == system and ssp in buffers}
+            batches = any(buffers[ssp].waiting is not None for ssp in own)
             consumers.add(system, RecordedConsumer(own), dict.fromkeys(own, ""), _FETCHED, batches=batches)
         multiplexer.start()
         return EventLoop(parts)
@@ -335,24 +335,24 @@ class Replica:
             store.undo_by(self._context)
         return store
 
-    def _lanes(self, *, keep: bool, longest: int) -> dict[SystemStreamPartition, PartitionBuffer]:
-        lanes: dict[SystemStreamPartition, PartitionBuffer] = {}
+    def _buffers(self, *, keep: bool, longest: int) -> dict[SystemStreamPartition, PartitionBuffer]:
+        buffers: dict[SystemStreamPartition, PartitionBuffer] = {}
         read = {each.ssp for task in self.tasks for each in task.subscriptions}
         for ssp in filter(read.__contains__, self.history.inputs.ssps):
-            lanes[ssp] = PartitionBuffer(ssp, "", _FETCHED)
-            lanes[ssp].read_by(self.serdes)
+            buffers[ssp] = PartitionBuffer(ssp, "", _FETCHED)
+            buffers[ssp].read_by(self.serdes)
             if keep:
-                lanes[ssp].keep_originals()
+                buffers[ssp].keep_originals()
         live = self._container.runtime.multiplexer.partitions
         for task in self.tasks:
             for subscription in task.subscriptions:
-                lane = lanes[subscription.ssp]
-                lane.subscriptions = (*lane.subscriptions, subscription)
-        for ssp, lane in lanes.items():
+                buffer = buffers[subscription.ssp]
+                buffer.subscriptions = (*buffer.subscriptions, subscription)
+        for ssp, buffer in buffers.items():
             if live[ssp].waiting is not None:
-                lane.take_batches(longest, longest)
-            lane.find_sole_subscription()
-        return lanes
+                buffer.take_batches(longest, longest)
+            buffer.find_sole_subscription()
+        return buffers
 
     def _compare(self, system: str, offset: str, other: str) -> int | None:
         return self._container.status.systems.admin(system).compare(offset, other)

@@ -95,9 +95,9 @@ class HeldOutputs:
     ) -> None:
         """Nothing to do."""
 
-    def send(self, outgoing: Collected) -> None:
+    def send(self, collected: Collected) -> None:
         position = self._position()
-        for item in outgoing:
+        for item in collected:
             sent = with_round_robin_number(self._note(item), self.keyless)
             sent.at = position
             self.sent.append((position, sent))
