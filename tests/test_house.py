@@ -37,6 +37,7 @@ LONGEST_LINE = 110
 PRAGMA = re.compile(r"  # (type: ignore|noqa)\b.*")
 LONGEST_FILE = 600
 LONGEST_TEST_NAME = 70
+DRAWERS = {"common", "helper", "helpers", "misc", "util", "utils"}
 TEST_NAME = re.compile(r"\s*(?:async )?def (test_\w+)")
 
 #: Inlined for speed, or closures that stand for an object: each call they avoid is paid with every message.
@@ -96,6 +97,12 @@ def test_lines_are_not_too_long() -> None:
 
 def test_files_are_not_too_long() -> None:
     check("files", long_files)
+
+
+def test_no_module_is_called_by_what_it_is_not() -> None:
+    """A module has one noun; what fits nowhere belongs where it is used."""
+    named = [path.relative_to(CHECKOUT) for path in EVERYTHING]
+    assert [path for path in named if DRAWERS & {*path.with_suffix("").parts}] == []
 
 
 def test_names_of_tests_are_short_sentences() -> None:
