@@ -1,9 +1,11 @@
 """Bursts, the fast path of round robin: many choices are planned at once, in the order of the chooser.
 
-To choose one message costs as much as all else that the container does with it. Where each choice follows
-from the one before, many are made in one go. Their messages are given to the tasks one after the other. When
-something else is due, those that were not reached are put back where they came from. Their order, and the
-state of chooser and partitions whenever they can be read, are those of single choices.
+To choose a message costs as much as everything else that the container does with it. A round robin knows its
+next choices in advance, so many are made at once. The tasks then get these messages one after the other. When
+something else is due, such as a commit, the messages that were not reached go back to where they came from.
+
+The result is that of single choices: the same order, and the same state of chooser and partitions whenever
+something can read them.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
 FEWEST = 8
 _MOST = 16_384
 _LEAST = 4
-# So many choices are made one by one after a burst that was cut short almost at once: a job that commits with
-# each message, say.
+# Choices that are made one by one after a burst that was cut short almost at once. A job that commits with
+# each message cuts all of them short.
 _ALONE = 64
 _MS = 1_000_000
-# More of them, and what encoders return (buffers of 4 kB) makes the allocator give memory back to the system
-# and ask for it again.
+# With more of them, the buffers of encoders (4 kB each) make the allocator give memory back to the system and
+# ask for it again.
 _UNSENT = 64
 
 
@@ -210,12 +212,11 @@ class BurstPlanner:
 
 
 class BurstRunner:
-    """Processes the messages of bursts. ``planner`` plans them; ``failed`` is the one that an exception
+    """Processes the messages of bursts. ``planner`` plans them; ``failed`` is the burst that an exception
     ended.
 
-    Where sends may be deferred, they follow after ``_UNSENT`` messages, or after the one at which a
-    millisecond is over. An output that could still be changed is sent as soon as its task returns, together
-    with all that was collected before it."""
+    Where sends may be deferred, they follow after ``_UNSENT`` messages or a millisecond. An output that its
+    task could still change is sent as soon as the task returns, behind all that was collected before."""
 
     def __init__(
         self,

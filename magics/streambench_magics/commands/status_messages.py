@@ -42,15 +42,14 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def late_status_line(text: str, noun: str) -> Iterator[Callable[[int, int], None]]:
-    """Such a line, which is only there where it takes longer than two seconds: the progress, as so many of
-    so many."""
+    """A status line of the progress, "n of m", for what takes longer than two seconds."""
     with late_status(text) as update:
         yield lambda done, total: update(f"{done:,} of {total:,} {noun}")
 
 
 @contextlib.contextmanager
 def late_status(text: str) -> Iterator[Callable[[str], None]]:
-    """A status line which is only there where it takes longer than two seconds, whatever is done then."""
+    """A status line of any text, for what takes longer than two seconds."""
     news, ended = "", threading.Event()
 
     def note(text: str) -> None:

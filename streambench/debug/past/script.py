@@ -42,7 +42,7 @@ class Script(Struct, kw_only=True):
 
 
 def recorded_script(history: History, block: Block) -> Script:
-    """The recorded run from the begin of a block on."""
+    """The recorded run, from the beginning of a block on."""
     blocks = history.since(block)
     ssps = history.inputs.ssps
     indexes = chain.from_iterable(each.order for each in blocks)
