@@ -171,11 +171,9 @@ def _objects(values: list[Any]) -> pa.DataType | None:
 
 class Undecodable(IncomingMessageEnvelope, frozen=True, gc=True, kw_only=True):
     """A message that cannot be decoded, with key and message as they were read. It waits for its turn like
-    any other, so that what stands before it is processed first. What becomes of it then is the event loop's
-    business.
+    any other, so that what stands before it is processed first. The event loop decides what becomes of it.
 
-    The frames that its error has come through may refer to it, so that only the garbage collector can find
-    that it is not needed."""
+    The traceback of its error may refer back to it, so that only the garbage collector frees it."""
 
     error: SerdeError
 

@@ -43,7 +43,8 @@ class EventLoop:
     """Drives tasks with messages until it is paused, shut down, or at the end of its inputs.
 
     ``paused`` makes ``run`` return. ``abandoned`` makes it raise ContainerStateError, on whichever thread it
-    is, before it does anything else. ``progress`` is how far it is.
+    is, before it does anything else. ``progress`` is the position that it
+    has reached.
     """
 
     def __init__(self, parts: LoopParts) -> None:
@@ -371,7 +372,7 @@ class EventLoop:
         return False
 
     def _send(self) -> None:
-        """Step 4, where it has to be done outside of its turn."""
+        """Step 4, for output that must leave before the end of the iteration."""
         if self._collected:
             self._outbox.send(self._collected)  # Step 4: send
             self._collected.clear()

@@ -149,8 +149,8 @@ class StopSignals:
             os.close(reading)
 
     def _on_time(self, heard: _Heard) -> None:
-        """End a process that has not stopped in time. Repeat a signal that has called no handler: two that
-        come upon each other call it once."""
+        """End a process that has not stopped in time. Repeat a signal that has called no handler: two
+        signals at the same moment call it once."""
         if heard.deadline is not None and heard.deadline <= time.monotonic():
             self._end()
         heard.merged = None

@@ -205,7 +205,7 @@ class AmqpProducer(SenderProducer):
         self._on_push()
 
     def _on_push(self) -> None:
-        """Publish what waits: all of it, but not more at once than lets the confirmations in between."""
+        """Publish all messages that wait, in portions between which confirmations are read."""
         channel = self._channel
         if channel is None or not channel.is_open:
             return
