@@ -38,6 +38,9 @@ _ATOMS: frozenset[type] = frozenset(
 
 _MISSING: Any = object()
 
+_MOST_FOLLOWING = 8
+"""Contents that are made of former ones in a row: these hold objects that are not reached any more."""
+
 
 class _Kind(NamedTuple):
     """A kind of objects. ``contents`` returns those of an object, in the order in which ``restore`` takes
@@ -64,7 +67,32 @@ class Contents:
         self._objects: list[Any] = []
         self._of_kinds: list[_Kind] = []
         self._contents: list[Any] = []
+        self._is_whole = True
+        self._follows = 0
         self.is_known = self._keep(roots, set(map(id, outside)), set(map(id, forbidden)))
+
+    @without_collector
+    def following(
+        self, roots: Iterable[Any], outside: Iterable[Any] = (), forbidden: Iterable[Any] = ()
+    ) -> Contents:
+        """The contents as they are now. These here keep on the objects that have changed, as by
+        ``keep_changed``.
+
+        Nothing is collected again but what is in objects that have changed."""
+        if not self._is_whole or self._follows == _MOST_FOLLOWING:
+            self.keep_changed()
+            return Contents(roots, outside, forbidden)
+        now = Contents(())
+        now._follows = self._follows + 1
+        now._objects, now._of_kinds = self._objects.copy(), self._of_kinds.copy()
+        now._contents, left = self._contents.copy(), list(roots)
+        for index in self._keep_changed():
+            value, kind = now._objects[index], now._of_kinds[index]
+            now._contents[index] = contents = kind.contents(value)
+            left.extend(each for each in kind.values(contents) if type(each) not in _ATOMS)
+        seen = {*map(id, now._objects), *map(id, outside)}
+        now.is_known = self.is_known and now._keep(left, seen, set(map(id, forbidden)))
+        return now
 
     def _keep(self, roots: Iterable[Any], seen: set[int], forbidden: set[int]) -> bool:
         # What is reached is kept by the contents that hold it, so that identities stay.
@@ -94,14 +122,19 @@ class Contents:
     @without_collector
     def keep_changed(self) -> None:
         """Keep on the objects only whose contents are others now."""
+        self._keep_changed()
+
+    def _keep_changed(self) -> list[int]:
+        """Keep on these objects only, and return the indexes that they had."""
+        every = zip(self._objects, self._of_kinds, self._contents, strict=True)
         changed = [
-            each
-            for each in zip(self._objects, self._of_kinds, self._contents, strict=True)
-            if not each[1].is_same(each[0], each[2])
+            index for index, (value, kind, former) in enumerate(every) if not kind.is_same(value, former)
         ]
-        self._objects = [value for value, _, _ in changed]
-        self._of_kinds = [kind for _, kind, _ in changed]
-        self._contents = [contents for _, _, contents in changed]
+        self._is_whole = False
+        self._objects = [self._objects[index] for index in changed]
+        self._of_kinds = [self._of_kinds[index] for index in changed]
+        self._contents = [self._contents[index] for index in changed]
+        return changed
 
     @property
     def size(self) -> int:

@@ -18,8 +18,11 @@ log = logging.getLogger(__name__)
 
 _NEAR, _FAR = 2_000, 40_000
 """Messages between a position and the waypoints before it."""
+_LARGE_S = 0.1
+"""Where to copy an attribute takes longer, there is no far waypoint: it would take as long once more."""
 _AGAIN_S = 0.03
-"""The time that the messages behind the last waypoint may take to run again."""
+"""The time that the messages behind the last waypoint may take to run again, or a fifth of the time that a
+waypoint takes where that is more."""
 
 
 class _Mark(NamedTuple):
@@ -41,6 +44,9 @@ class Way:
         self._end = replica.position
         """The position up to which the waypoints know what has changed."""
         self._can_mark = self._is_new = True
+        self._is_large = any(each.slowest[0] > _LARGE_S for each in (replica.block.memory or {}).values())
+        self._mark_s = 0.0
+        """The time that the last waypoint took."""
 
     def go_to(self, position: int) -> None:
         """Go forward to a position; leave waypoints before it where it is far, and where the replica has just
@@ -81,15 +87,16 @@ class Way:
 
     def _go_and_mark(self, position: int) -> None:
         replica = self.replica
-        for distance in (_FAR, _NEAR):
+        for distance in (_NEAR,) if self._is_large else (_FAR, _NEAR):
             if not self._marks or position - distance > replica.position:
                 self._run(max(position - distance, replica.position), position)
                 self._mark()
         begin, began = replica.position, time.perf_counter()
         self._run((begin + position) // 2, position)
         seconds, done = time.perf_counter() - began, replica.position - begin
-        if done and seconds > _AGAIN_S / 2:
-            back = int(done * _AGAIN_S / seconds) + 1
+        again_s = max(_AGAIN_S, self._mark_s / 5)
+        if done and seconds > again_s / 2:
+            back = int(done * again_s / seconds) + 1
             self._run(max(position - back, replica.position), position)
             self._mark()
 
@@ -104,25 +111,32 @@ class Way:
         replica = self.replica
         if self._marks and self._marks[-1].waypoint.position == replica.position:
             return
-        if self._marks:
-            self._close_last()
         if not self._can_mark:
             return
-        contents = Contents(_roots(replica.tasks), self._outside(), shared_objects(replica.factory))
-        self._can_mark = contents.is_known
-        if contents.is_known:
+        began = time.perf_counter()
+        reached = _roots(replica.tasks), self._outside(), shared_objects(replica.factory)
+        contents = self._marks[-1].contents.following(*reached) if self._marks else Contents(*reached)
+        fits = not self._marks or self._limit_size()
+        self._can_mark = fits and contents.is_known
+        if self._can_mark:
             users = [task.context.user for task in replica.tasks]
             self._marks.append(_Mark(replica.waypoint(), contents, users))
             self._end = replica.position
+        self._mark_s = time.perf_counter() - began
 
     def _close_last(self) -> None:
-        """Keep of the last waypoint what has changed since; none is kept where that takes too much memory."""
+        """Keep of the last waypoint what has changed since."""
         self._marks[-1].contents.keep_changed()
+        self._limit_size()
+
+    def _limit_size(self) -> bool:
+        """Keep no waypoint where all of them take too much memory; True where they do not."""
         self._end = self.replica.position
         history = self.replica.history
         if history.size + sum(each.contents.size for each in self._marks) > history.limit:
             self._marks.clear()
             self._can_mark = False
+        return self._can_mark
 
     def _outside(self) -> Iterator[Any]:
         """The objects that are no part of a task's memory."""

@@ -167,8 +167,22 @@ def test_what_is_outside_is_left_as_it_is() -> None:
     assert not Contents([value], forbidden=[outside]).is_known
 
 
+def test_contents_that_follow_others_know_what_is_new_and_not_known() -> None:
+    value: dict[str, Any] = {"a": []}
+    value["b"] = iter([1])
+    assert not Contents([value]).is_known
+    del value["b"]
+    contents = Contents([value])
+    value["b"] = iter([1])
+    assert not contents.following([value]).is_known
+    contents = Contents([{"a": [outside := [1]]}])
+    assert contents.following([outside]).is_known
+    assert not contents.following([[outside, new := [2]]], forbidden=[new]).is_known
+
+
+@pytest.mark.parametrize("follows", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_random_changes_are_taken_back_step_by_step(seed: int) -> None:
+def test_random_changes_are_taken_back_step_by_step(seed: int, follows: bool) -> None:
     chance = random.Random(seed)
     root: list[Any] = [{}, [], Thing({}), set()]
 
@@ -186,10 +200,11 @@ def test_random_changes_are_taken_back_step_by_step(seed: int) -> None:
         root[3] ^= {chance.randrange(5)}
 
     marks: list[tuple[Any, Contents]] = []
-    for _ in range(6):
-        if marks:
+    for _ in range(12 if follows else 6):
+        if marks and not follows:
             marks[-1][1].keep_changed()
-        marks.append((drawn(root, {}), Contents([root])))
+        contents = marks[-1][1].following([root]) if marks and follows else Contents([root])
+        marks.append((drawn(root, {}), contents))
         for _ in range(chance.randrange(4)):
             change()
     marks[-1][1].keep_changed()

@@ -10,6 +10,7 @@ import pytest
 
 import streambench as sb
 from streambench.debug.control.session import Session
+from streambench.debug.history.changes import Contents
 from streambench.errors import TaskError
 from tests.debug.control.test_time_travel import Counter, session_of, shown
 
@@ -132,6 +133,27 @@ def test_steps_back_that_look_at_attributes_run_few_messages_again() -> None:
     for position in (160, 150, 155, 170, 120, 299, 250, 254, 253):
         session.goto(position)
         assert session.attributes()["Partition 0"]["rows"] == seen[position]
+    session.stop()
+
+
+@pytest.mark.usefixtures("one_block")
+@pytest.mark.parametrize("large_s", [0.0, 100.0])
+def test_a_first_look_goes_over_all_objects_once(large_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, seen = seen_by_large(Large)
+    monkeypatch.setattr("streambench.debug.past.way._LARGE_S", large_s)
+    found: list[int] = []
+    keep = Contents._keep
+
+    def noted(contents: Contents, *args: Any) -> bool:
+        before = len(contents._objects)
+        known = keep(contents, *args)
+        found.append(len(contents._objects) - before)
+        return known
+
+    monkeypatch.setattr(Contents, "_keep", noted)
+    session.goto(250)
+    assert session.attributes()["Partition 0"]["rows"] == seen[250]
+    assert max(found) == sum(found)
     session.stop()
 
 
