@@ -83,14 +83,15 @@ class Session(Stops):
 
     @property
     def busy_s(self) -> float:
-        """For how many seconds a run or step has been busy with one message, give or take a moment; 0 where
-        nothing moves."""
-        return self.container.busy_s
+        """The seconds that a run or step has been busy with one message, give or take a moment. 0 where
+        nothing moves, or where a slow run waits for the time of its next message."""
+        pace = self._pace
+        return 0.0 if pace is not None and pace.waits else self.container.busy_s
 
     @property
     def busy(self) -> Busy | None:
         """The message that a run or step is busy with, and where in the code; None where nothing moves."""
-        return busy_with(self.container, self._driver)
+        return busy_with(self.container, self._driver) if self.busy_s > 0 else None
 
     def start(self, then: Callable[[], None] = lambda: None) -> None:
         """Start the container; ``then`` is called before the first position is recorded. Raises what
@@ -222,7 +223,7 @@ class Session(Stops):
         elif self.recording is not None and isinstance(plain, int):
             advance = partial(self.container.step, plain, batches=True)
         call = partial(self._conditional(condition), advance)
-        self._begin(call if speed is None else partial(self._paced, Pace(speed), call))
+        self._begin(call if speed is None else partial(self._paced, Pace(speed, self.container.post), call))
 
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it
@@ -427,6 +428,7 @@ class Session(Stops):
             return advance()
         finally:
             self._pace = None
+            pace.end()
             self.container.stop_observing(pace)
 
     def _leave_alone(self) -> None:

@@ -134,16 +134,21 @@ def test_a_run_at_a_speed_has_each_message_wait_until_it_is_due(monkeypatch: pyt
     monkeypatch.setattr(threading.Event, "wait", wait)
     session.run("caught-up", speed=4)
     assert session.wait(_PATIENCE_S)
-    assert (session.position, waits) == (4, [0.0, 0.25, 0.25, 0.25])
+    # In slices, and behind the last one as well.
+    assert (session.position, round(sum(waits), 6), max(waits)) == (4, 1.0, 0.02)
 
 
-def test_a_pause_waits_for_no_message_that_is_not_due() -> None:
+def test_between_messages_of_a_slow_run_all_questions_are_answered() -> None:
     session, _, gate = gated(4)
     session.run(speed=0.001)
     gate.await_message()
     gate.release(4)
+    while session.position < 1:
+        assert session.snapshot_now(_PATIENCE_S) is not None
+    assert (session.busy_s, session.busy, session.state) == (0.0, None, "running")
+    assert session.position_of(1) == 1
     assert session.pause(_PATIENCE_S)
-    assert session.position <= 2
+    assert session.position == 1
     session.run("caught-up")
     assert session.wait(_PATIENCE_S) and session.position == 4
 
