@@ -160,8 +160,8 @@ def _parsers() -> dict[str, Parser]:
         "--until",
         metavar="COND",
         completes=NAMES,
-        help="stop before the message for which this is true; with output, before, after or error just "
-        "after it",
+        help="stop before the message for which this is true, which may be the next one; the same step "
+        "once more goes on from there. With output, before, after or error: stop just after it",
     )
     it.takes("--pdb", action="store_true", help="debug the task: stop at the first line of its callback")
 

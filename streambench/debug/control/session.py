@@ -115,10 +115,10 @@ class Session(Stops):
         on_interrupt: Callable[[], object] = lambda: None,
     ) -> int:
         """Process up to ``n`` messages on the session's thread; how many were. It may be fewer: at the heads
-        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true. A
-        condition on ``output``, ``before``, ``after`` or ``error`` stops after that message. A task of
-        batches gets them as large as in a run, ``n`` messages at most. A batch that failed, or is in the
-        past, comes again as a whole.
+        of all inputs, at a breakpoint (``stopped_at``), and before the message for which ``until`` is true.
+        That may be the next message, unless the last call has stopped before it. A condition on ``output``,
+        ``before``, ``after`` or ``error`` stops after that message. A task of batches gets them as large as
+        in a run, ``n`` messages at most. A batch that failed, or is in the past, comes again as a whole.
 
         A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
         message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
@@ -178,7 +178,7 @@ class Session(Stops):
 
     def _step_in_past(self, n: int, until: Conditional = None) -> int:
         """Follow what was recorded, or the branch; how many messages."""
-        before = self.position
+        before, was_before = self.position, self._stands_before
         condition = None if until is None else Condition(until, self._namespace)
         self._breakpoints.begin()
         past = self._past
@@ -193,7 +193,12 @@ class Session(Stops):
             else self._breakpoints.add(condition, condition.kind or "message", is_listed=False)
         )
         try:
-            return walk(self, self._breakpoints, n)
+            # A second call with the same condition goes on from where the first one has stopped.
+            done = walk(self, self._breakpoints, n, looks_first=listed is not None and was_before != before)
+            stopped = self._breakpoints.stopped
+            if stopped is not None and stopped.breakpoint.on == "message":
+                self._stands_before = self.position
+            return done
         finally:
             if listed is not None:
                 self._breakpoints.remove(listed)

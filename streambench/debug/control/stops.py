@@ -22,6 +22,8 @@ class Stops(Records):
     def _begin_stops(self) -> None:
         """Begin without any."""
         self._breakpoints, self._watches = Breakpoints(self.container), {}
+        # The position in the past at which a step has stopped before a message.
+        self._stands_before: int | None = None
 
     def break_on(
         self, condition: Conditional, *, on: Kind = "message", once: bool = False, hits: int = 1
@@ -66,6 +68,7 @@ class Stops(Records):
 
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
         reached = super().goto(position, offset)
+        self._stands_before = None
         self._forget_passed_stop()
         return reached
 

@@ -27,13 +27,14 @@ class Traveller(Protocol):
     def moment(self, task: str, **seen: Any) -> Moment: ...
 
 
-def walk(traveller: Traveller, breakpoints: Breakpoints, n: int) -> int:
+def walk(traveller: Traveller, breakpoints: Breakpoints, n: int, *, looks_first: bool = False) -> int:
     """Go up to ``n`` messages forward; how many. It stops at a breakpoint, and at the newest position. Raises
-    what tasks of a branch raise."""
+    what tasks of a branch raise. ``looks_first``: it may stop before the very first message."""
     done = 0
     while done < n:
         upcoming = traveller.upcoming()
-        if not upcoming or (done and any([_hits(breakpoints, "message", each) for each in upcoming])):
+        may_stop = looks_first or done > 0
+        if not upcoming or (may_stop and any([_hits(breakpoints, "message", each) for each in upcoming])):
             break
         before = traveller.position
         if traveller.advance() == before:

@@ -233,6 +233,16 @@ def test_a_branch_that_is_left_behind_is_said_to_be_dropped(tally: Shell) -> Non
     assert not tally.run("%stream live").startswith(dropped)
 
 
+def test_a_step_until_a_condition_looks_at_the_next_message_first(tally: Shell) -> None:
+    tally.run("%stream goto 3")
+    step = "%stream step --until message == 'c'"
+    first = tally.run(step)
+    assert "Tally is at 3 of 5" in first and "Tally is paused at 3: message is 'c'" in first
+    assert tally.run(step).startswith("Tally is live, at 5")
+    tally.run("%stream goto 3")
+    assert "Tally is paused at 3: message is 'c'" in tally.run(step)
+
+
 def test_to_wait_for_a_job_in_the_past_says_where_it_stands(tally: Shell) -> None:
     assert tally.run("%stream goto 3") == tally.run("%stream wait")
 
