@@ -414,7 +414,9 @@ class Container(ContainerView):
         self._loop.paused = False
         self._is_advancing = True
         try:
-            return self._drive(what)
+            done = self._drive(what)
+            self.status.explain_held()
+            return done
         finally:
             self._is_advancing = False
 

@@ -78,7 +78,7 @@ def interrupted_when_it_tells(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
     "line",
     [
         "step 1", "run", "pause", "stop", "commit", "attach mem.x", "detach mem.clicks", "create Loop",
-        "back", "forward", "goto 1", "state", "outputs", "changed counts a", "swap", "crash", "adopt",
+        "back", "forward", "goto 1", "state", "outputs", "swap", "crash",
         "break message == 1", "watch x = 1",
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from streambench.debug.view.message_text import message_text
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
 from streambench.errors import StreambenchError
 from streambench_magics.commands.commands import PARSERS
-from streambench_magics.commands.job_commands import JobCommands, name_and_number
+from streambench_magics.commands.job_commands import JobCommands, check_store, name_and_number
 from streambench_magics.commands.pdb_step import PdbObserver
 from streambench_magics.commands.status_messages import print_stop, say, stop_text
 from streambench_magics.commands.time_commands import print_position
@@ -197,6 +197,7 @@ class DebugCommands(JobCommands):
 
     def _state(self, args: Namespace) -> Records:
         job = self.bench.job(args.job)
+        check_store(args.store, self._begun_session(job).store_names)
         session = self._still_session(job)
         with self._running(job):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)
@@ -302,7 +303,6 @@ def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:
 def _entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
     """The entries of the stores that were asked for."""
     stores = session.stores()
-    _check_store(args.store, {name for of_task in stores.values() for name in of_task})
     return [
         {"task": task, "store": name, "key": key, "value": message_text(value, _VALUE)}
         for task, of_task in stores.items()
@@ -324,13 +324,6 @@ def _changed_entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
         for each in session.last.changes
         if args.store in (None, each.store) and args.key in (None, each.key, str(each.key))
     ]
-
-
-def _check_store(name: str | None, known: set[str]) -> None:
-    if name is not None and name not in known:
-        raise MagicError(
-            f"there is no store '{name}' (there are: {', '.join(sorted(known)) or 'none at all'})"
-        )
 
 
 def _value_columns(args: Namespace) -> list[str]:

@@ -97,12 +97,17 @@ class JobCommands:
                     print(_place_after_interrupt(job, session, was_live=was_live, had_branch=had_branch))
                 raise
 
+    def _begun_session(self, job: Job) -> Session:
+        """The session of a job, which may be closed, or run. Raises MagicError where the job has not
+        started."""
+        if job.session is None:
+            raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
+        return job.session
+
     def _still_session(self, job: Job) -> Session:
         """The session of a job, which may be closed; paused where it runs, which is said. Raises MagicError
-        where the job has not started."""
-        session = job.session
-        if session is None:
-            raise MagicError(f"{job.name} is {job.state}: it has no history; %stream step begins one")
+        where the job has not started. All that may be wrong is checked before."""
+        session = self._begun_session(job)
         if session.running:
             with self._running(job):
                 session.pause()
@@ -149,6 +154,14 @@ def name_and_number(what: list[str], parser: Parser, jobs: Collection[str] = ())
             f"{', '.join(jobs)}; {parser.usage_line()}"
         )
     return name, int(figures)
+
+
+def check_store(name: str | None, known: Collection[str]) -> None:
+    """Raise MagicError for a store that is not known. ``name``: None for all of them."""
+    if name is not None and name not in known:
+        raise MagicError(
+            f"there is no store '{name}' (there are: {', '.join(sorted(known)) or 'none at all'})"
+        )
 
 
 def _is_figures(text: str) -> bool:

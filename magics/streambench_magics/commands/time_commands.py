@@ -12,13 +12,19 @@ from streambench.container.outputs.transactional_outbox import is_exactly_once
 from streambench.counts import counted
 from streambench.debug.control.hot_swap import Swap
 from streambench.debug.control.session import Session
+from streambench.debug.control.time_travel import condition_of_past
 from streambench.debug.effects.effects import net
 from streambench.debug.effects.events import Change, changed_text
 from streambench.debug.view.message_text import message_text
 from streambench.debug.view.step_lines import position_lines
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.diff_table import diff_table
-from streambench_magics.commands.job_commands import JobCommands, name_and_number, say_if_dropped
+from streambench_magics.commands.job_commands import (
+    JobCommands,
+    check_store,
+    name_and_number,
+    say_if_dropped,
+)
 from streambench_magics.commands.status_messages import print_stop
 from streambench_magics.commands.travel_progress import show_travel_progress
 from streambench_magics.errors import MagicError
@@ -52,7 +58,8 @@ class TimeCommands(JobCommands):
     def _travel(self, args: Namespace, way: Literal["back", "forward"]) -> tuple[Job, Session, int]:
         """Go the messages that are asked for, or up to a condition; the job, and where it was before."""
         job, number = self._job_and_number(args.what, way)
-        self._check_condition(args.until)
+        if args.until is not None:
+            condition_of_past(args.until, self.bench.namespace)
         session = self._still_session(job)
         before, had_branch = session.position, session.branched
         go, go_until = (
@@ -75,10 +82,12 @@ class TimeCommands(JobCommands):
                 f"'{where}' is neither a position (a number) nor a message (SSP@OFFSET, such as "
                 f"log.clicks.0@7); {PARSERS['goto'].usage_line()}"
             )
+        place = int(figures) if figures.isdecimal() else where
+        self._check_places(job, place)
         session = self._still_session(job)
         had_branch = session.branched
         with self._travelling(job, session):
-            reached = session.goto(int(figures) if figures.isdecimal() else where)
+            reached = session.goto(place)
         if figures.isdecimal() and reached != (wanted := int(figures)):
             print(f"{job.name}: {wanted:,} is inside of a batch, which ends at {reached:,}")
         say_if_dropped(session, had_branch=had_branch)
@@ -86,7 +95,10 @@ class TimeCommands(JobCommands):
 
     def _live(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = self._still_session(job)
+        session = self._begun_session(job)
+        if session.running:
+            print(f"{job.name} is live, and running")
+            return
         if session.live:
             print_position(job, session)
             return
@@ -98,7 +110,7 @@ class TimeCommands(JobCommands):
 
     def _adopt(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
-        session = self._still_session(job)
+        session = self._begun_session(job)  # one that runs is live, and has no branch
         with self._travelling(job, session):
             session.adopt()
         what_follows = (
@@ -153,9 +165,11 @@ class TimeCommands(JobCommands):
         )
         print(f"{where}, {kept}; %stream swap --undo takes it back")
         if swap.failed is not None:
+            failed = swap.changed[-1]
             print(
-                f"warning: the next step of {job.name} will likely fail as well: swap mended code, "
-                f"or %stream swap --undo {job.name}"
+                f"warning: this code failed at {failed.position:,}, {failed.ssp}@{failed.offset}. {job.name} "
+                "is past that message, and its next one is another; but where one like it comes, the job "
+                f"fails: swap mended code, or %stream swap --undo {job.name}"
             )
 
     def _changed(self, args: Namespace) -> Records:
@@ -163,6 +177,7 @@ class TimeCommands(JobCommands):
             raise MagicError(f"which store, and which key? {PARSERS['changed'].usage_line()}")
         *names, store, key = args.what
         job = self.bench.job(_one_name(names, "changed"))
+        check_store(store, self._begun_session(job).store_names)
         session = self._still_session(job)
         text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
         with self._running(job):
@@ -190,11 +205,19 @@ class TimeCommands(JobCommands):
         if len(positions) not in (1, 2):
             raise MagicError(f"one or two positions, in figures; {PARSERS['diff'].usage_line()}")
         job = self.bench.job(_one_name(names, "diff"))
+        self._check_places(job, *positions)
         session = self._still_session(job)
         before, after = [*positions, session.position][:2]
         with self._running(job), show_travel_progress(session):
             diff = session.diff(before, after)
         return diff_table(diff, "of what was recorded, not of the branch" if session.branched else "")
+
+    def _check_places(self, job: Job, *places: int | str) -> None:
+        """Raise ContainerStateError for places that the history does not have. A job that runs goes on."""
+        session = self._begun_session(job)
+        with self._running(job):
+            for place in places:
+                session.position_of(place)
 
     def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
         name, number = name_and_number(what, PARSERS[command], self.bench.jobs)

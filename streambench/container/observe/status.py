@@ -80,3 +80,9 @@ class ContainerStatus:
         self.explanations[envelope.ssp, envelope.offset] = why
         while len(self.explanations) > len(self.choices):
             del self.explanations[next(iter(self.explanations))]
+
+    def explain_held(self) -> None:
+        """Keep why the message that is held was chosen, unless that is known."""
+        held = self.progress.held
+        if held is not None and self.choices and (held.ssp, held.offset) not in self.explanations:
+            self.explain(held)

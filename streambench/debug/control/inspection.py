@@ -83,6 +83,12 @@ class Inspection(Driven):
         """The stores at the position: per task and name, their entries."""
         return self._look(lambda tasks: {task.name: self._entries(task) for task in tasks})
 
+    @property
+    def store_names(self) -> list[str]:
+        """The names of the stores, sorted. Raises ContainerStateError where it has not started."""
+        self._require_shown()
+        return sorted(self._definitions())
+
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
         stand below it."""

@@ -302,8 +302,11 @@ class Session(Stops):
 
     @property
     def explanation(self) -> Explanation | None:
-        """Why that message was chosen; None where there is none, or choices are not remembered."""
+        """Why the message at the position was chosen; None where that is not known. Only steps, and stops at
+        a breakpoint, record it, and only the last ones are remembered."""
         choices = self.snapshot().choices
+        if not self.live:
+            choices = tuple(each for each in choices if each.number == self.position)
         return choices[-1].explanation if choices else None
 
     def checkpoints(self) -> dict[str, list[Checkpoint]]:

@@ -76,8 +76,7 @@ class TimeTravel(Inspection):
 
         def go() -> None:
             past = self._past or Past(history)
-            to = position if isinstance(position, int) else self._position_of(history, position, offset)
-            to = history.next_edge(to)
+            to = self._edge_of(history, position, offset)
             if to == history.latest and not past.branch:
                 self._past = None
                 return
@@ -90,6 +89,20 @@ class TimeTravel(Inspection):
 
         self._travel(go)
         return self.position
+
+    def position_of(
+        self, position: int | str | SystemStreamPartition, offset: str | int | None = None
+    ) -> int:
+        """The position to which ``goto`` would go; also asked of a session that runs, which goes on. Raises
+        ContainerStateError where the history does not have it."""
+        history = self._living_history()
+
+        def find() -> int:
+            found = self._edge_of(history, position, offset)
+            history.block_at(found)  # raises for what is not in the history
+            return found
+
+        return self._between(find)
 
     def back_until(self, condition: Conditional) -> int:
         """Go back to the last position before this one at which a condition held. The condition is of its
@@ -181,6 +194,14 @@ class TimeTravel(Inspection):
         found = map(self._message_at, range(position + 1, end + 1))
         return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
 
+    def _edge_of(
+        self, history: History, position: int | str | SystemStreamPartition, offset: str | int | None
+    ) -> int:
+        """A position, or that of a message; inside of a batch, the end of it."""
+        return history.next_edge(
+            position if isinstance(position, int) else self._position_of(history, position, offset)
+        )
+
     def _position_of(
         self, history: History, ssp: str | SystemStreamPartition, offset: str | int | None
     ) -> int:
@@ -223,12 +244,17 @@ class TimeTravel(Inspection):
 
     def _past_condition(self, condition: Conditional) -> Condition:
         """A condition of positions in the past. Raises ConditionError."""
-        made = Condition(condition, self._namespace)
-        if made.kind == "error":
-            raise ConditionError(f"no position in the past has an error, as {made.text} needs it")
-        return made
+        return condition_of_past(condition, self._namespace)
 
     def _past_moment(self) -> Moment:
         """The moment at the position in the past."""
         envelope = self.message
         return Moment(self.position, envelope, self._instance_for(envelope))
+
+
+def condition_of_past(condition: Conditional, namespace: Mapping[str, Any] | None) -> Condition:
+    """A condition of positions in the past. Raises ConditionError."""
+    made = Condition(condition, namespace)
+    if made.kind == "error":
+        raise ConditionError(f"no position in the past has an error, as {made.text} needs it")
+    return made

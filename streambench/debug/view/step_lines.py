@@ -17,6 +17,9 @@ _WIDTH = 92
 _LEAST_MESSAGE = 30
 _INDENT = " " * 8
 
+UNKNOWN_RULE = "no reason is recorded: it was chosen in a run, or long ago"
+"""The text in the place of the rule by which a message was chosen."""
+
 
 def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: str = "") -> str:
     """A message as ``1,034  flights.0@724  key ORD  (round robin)``."""
@@ -24,24 +27,35 @@ def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: s
 
 
 def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
-    """A line for each of several messages, with the messages themselves where there is room in each line. The
-    rule by which all of them were chosen stands once, below."""
-    rules = {each.rule for each in choices}
-    if len(rules) == 1:
-        (rule,) = rules
-        return _rows(choices, session, with_rules=False) + ([f"{_INDENT}rule     {rule}"] if rule else [])
-    return _rows(choices, session, with_rules=True)
+    """A line for each of several messages, with the messages themselves where there is room in each line.
+    Below stand the rules by which they were chosen, each once."""
+    lines = [head_line(each.number, each) for each in choices]
+    room = [_WIDTH - 2 - len(line) for line in lines]
+    if min(room, default=0) >= _LEAST_MESSAGE:
+        messages = [session.message_at(each.number) for each in choices]
+        lines = [line + _in_row(each, left) for line, each, left in zip(lines, messages, room, strict=True)]
+    return lines + _rule_lines(choices)
 
 
-def _rows(choices: Sequence[Choice], session: Session, *, with_rules: bool) -> list[str]:
-    heads = [head_line(each.number, each) for each in choices]
-    lines = [head_line(each.number, each, each.rule if with_rules else "") for each in choices]
-    if _WIDTH - 2 - max(map(len, lines), default=0) < _LEAST_MESSAGE:
-        return lines
-    return [
-        f"{head}{_in_row(session.message_at(each.number), _WIDTH - 2 - len(line))}{line[len(head) :]}"
-        for each, head, line in zip(choices, heads, lines, strict=True)
-    ]
+def _rule_lines(choices: Sequence[Choice]) -> list[str]:
+    """The rules, each with the numbers of its messages where there are several rules."""
+    numbers: dict[str, list[int]] = {}
+    for each in choices:
+        numbers.setdefault(each.rule or UNKNOWN_RULE, []).append(each.number)
+    if len(numbers) < 2:
+        return [f"{_INDENT}rule     {rule}" for rule in numbers]
+    return [f"{_INDENT}rule     {spans(of_rule)}: {rule}" for rule, of_rule in numbers.items()]
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Rising numbers in few words: "3-5, 9"."""
+    found: list[list[int]] = []
+    for each in numbers:
+        if found and each == found[-1][1] + 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return ", ".join(f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in found)
 
 
 def _in_row(envelope: IncomingMessageEnvelope | None, room: int) -> str:
@@ -59,7 +73,10 @@ def position_lines(session: Session) -> list[str]:
     if not position or message is None:
         return []
     count = session.batch
-    rule = f"the last of {count:,} messages that the task got at once" if count > 1 else ""
+    rule = f"the last of {count:,} messages that the task got at once"
+    if count == 1:
+        rules = [each.rule for each in session.snapshot().choices if each.number == position]
+        rule = "".join(rules) or UNKNOWN_RULE
     lines = [head_line(position, message, rule), *value_line(message)]
     if session.history is None:
         return lines

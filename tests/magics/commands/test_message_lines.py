@@ -102,8 +102,27 @@ def test_rows_with_different_rules_name_each(ip_empty: Shell) -> None:
     ip_empty.run('%stream send mem.in --config grumpy {"n":4} --partition 1')
     ip_empty.run("%stream create grumpy --task Grumpy --config grumpy")
     rows = ip_empty.run("%stream step 4").splitlines()
-    assert rows[0] == '     1  mem.in.0@0  {"n": 1}  (round robin: it has waited longest)'
-    assert rows[3] == '     4  mem.in.0@2  {"n": 3}  (round robin: nothing else was there)'
+    assert (rows[0], rows[3]) == ('     1  mem.in.0@0  {"n": 1}', '     4  mem.in.0@2  {"n": 3}')
+    assert rows[4:6] == [
+        "        rule     1-2: round robin: it has waited longest",
+        "        rule     3-4: round robin: nothing else was there",
+    ]
+
+
+def test_rows_behind_a_breakpoint_show_messages_and_rules(ip_empty: Shell) -> None:
+    ip_empty.run(TASK)
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 2")
+    ip_empty.run(f"%stream send mem.in --config grumpy --from {json.dumps([{'n': n} for n in range(9)])}")
+    ip_empty.run("%stream create grumpy --task Grumpy --config grumpy")
+    ip_empty.run("%stream break message['n'] == 4")
+    ip_empty.run("%stream run")
+    ip_empty.run("%stream wait")
+    assert ip_empty.run("%stream step 9").splitlines()[1:8] == [
+        *(f'     {n + 1}  mem.in.{n % 2}@{n // 2}  {{"n": {n}}}' for n in range(4, 9)),
+        "        rule     5-8: round robin: it has waited longest",
+        "        rule     9: round robin: nothing else was there",
+    ]
 
 
 def test_rows_of_long_messages_fit_into_a_narrow_page(grumpy: Shell) -> None:

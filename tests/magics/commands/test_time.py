@@ -46,11 +46,24 @@ def tally(ip_empty: Shell) -> Shell:
 def test_back_shows_the_message_with_what_it_did(tally: Shell) -> None:
     assert tally.run("%stream back 2").splitlines() == [
         "Tally is at 3 of 5, in the past (%stream live returns to 5)",
-        "     3  mem.words.0@2",
+        "     3  mem.words.0@2  (round robin: nothing else was there)",
         "        message  a",
         "        counts[a]  n 1 -> 2",
         '        -> mem.seen  {"seen": 3}',
     ]
+
+
+def test_a_message_of_a_run_has_a_note_in_the_place_of_its_rule(tally: Shell) -> None:
+    tally.run('%stream send mem.words --from ["d", "e"]')
+    tally.run("%stream run --until caught-up")
+    tally.run("%stream wait")
+    assert tally.run("%stream back").splitlines()[1] == (
+        "     7  mem.words.0@6  (no reason is recorded: it was chosen in a run, or long ago)"
+    )
+    session = tally.magics.bench.job("Tally").session
+    assert session.explanation is None
+    tally.run("%stream goto 4")
+    assert str(session.explanation.winner) == "mem.words.0@3"
 
 
 def test_forward_ends_live_at_the_newest_position(tally: Shell) -> None:
@@ -165,8 +178,10 @@ def test_a_swap_whose_code_fails_in_the_replay_is_a_warning(tally: Shell) -> Non
         "0 differ: "
     )
     assert "failed at mem.words.0@2: " in lines[1]
-    assert lines[3].startswith("warning: the next step of Tally will likely fail as well: ")
-    assert lines[3].endswith("%stream swap --undo Tally")
+    assert lines[3] == (
+        "warning: this code failed at 3, mem.words.0@2. Tally is past that message, and its next one is "
+        "another; but where one like it comes, the job fails: swap mended code, or %stream swap --undo Tally"
+    )
 
 
 def test_undo_in_the_past_shows_the_state_of_the_former_code(tally: Shell) -> None:
@@ -177,7 +192,7 @@ def test_undo_in_the_past_shows_the_state_of_the_former_code(tally: Shell) -> No
     assert tally.run("%stream swap --undo").splitlines()[:5] == [
         "Tally has its former code again, and the state that this code makes here",
         "Tally is at 3 of 5, in the past (%stream live returns to 5)",
-        "     3  mem.words.0@2",
+        "     3  mem.words.0@2  (round robin: nothing else was there)",
         "        message  a",
         "        counts[a]  n 1 -> 2",
     ]
@@ -191,7 +206,7 @@ def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
     )
     assert tally.run("%stream step").splitlines() == [
         "Tally is at 3 of 5, in the past in a branch: its outputs are held (%stream live returns to 5)",
-        "     3  mem.words.0@2",
+        "     3  mem.words.0@2  (round robin: nothing else was there)",
         "        message  a",
         "        counts[a]  n 1 -> 11",
         '        -> mem.seen  {"seen": 3}  held until the commit',
@@ -261,3 +276,17 @@ def test_what_is_mistyped_does_not_pause_a_job_that_runs(tally: Shell, line: str
     tally.run("%stream run")
     tally.fails(f"%stream {line}")
     assert tally.magics.bench.job("Tally").state == "running"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "goto 99", "goto mem.words.0@99", "diff 0 99", "state nope", "state nope --changed", "changed nope a",
+        "back --until error", "adopt",
+    ],
+)  # fmt: skip
+def test_what_is_wrong_does_not_pause_a_job_that_runs(tally: Shell, line: str) -> None:
+    tally.run("%stream run")
+    tally.fails(f"%stream {line}")
+    assert tally.magics.bench.job("Tally").state == "running"
+    assert tally.run("%stream live") == "Tally is live, and running"
