@@ -63,7 +63,6 @@ def replay(
     """
     from streambench.debug.replay.replay import open as open_recording
     from streambench.debug.replay.replay_summary import summary_lines
-    from streambench.debug.view.step_lines import value_line
     from streambench.debug.wording import speaking
     from streambench.recording import Recording
 
@@ -83,6 +82,14 @@ def replay(
         return
     with speaking("terminal"), _status(f"opening {file}"):
         session = open_recording(recording, task, recorded_source=recorded_source, at_end=False)
+    _run(session, recording, until)
+    session.abandon()
+
+
+def _run(session: Session, recording: Recording, until: str | None) -> None:
+    """Run a recording, to its end or until a condition, and print how that ends. Raises TaskError."""
+    from streambench.debug.view.step_lines import value_line
+
     try:
         with _status(_Progress(session, len(recording))):
             session.step(max(1, len(recording)), until=until)
@@ -105,7 +112,6 @@ def replay(
     else:
         ended = "" if recording.failure is None else ", and it no longer fails"
         print(f"{session.position:,} of {len(recording):,} messages processed{ended}")
-    session.abandon()
 
 
 @contextmanager

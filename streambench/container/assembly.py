@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
@@ -54,7 +54,7 @@ from streambench.container.tasks.task_instance import CallTimers, TaskInstance, 
 from streambench.container.timers import Timers, Windows, begin_windows
 from streambench.errors import FencedError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import SystemStreamPartition
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, PlannedContainer
@@ -110,34 +110,16 @@ def build(
     if planned is None:
         alone = config.with_values({"job.container.count": 1})
         planned = PlannedContainer(plan(alone, status.name, metadata, checkpoints.last_generation()))
-    model = planned.model
-    container = model.containers[status.number]
-    now_ms = clock.now_ms()
-    exactly_once = is_exactly_once(config)
-    if exactly_once:
+    container = planned.model.containers[status.number]
+    if is_exactly_once(config):
         check_replayable(config, inputs, systems)
         check_atomic(config, status.name, systems, checkpoints)
-    generation = planned.generation
-    if generation is None:
-        check_stores(config, status.name, systems, model, checkpoints)
-        generation = open_generation(checkpoints, model, now_ms=now_ms).number
-    epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
-    if not planned.is_leased:
-        checkpoints.take_lease("run", status.number)
+    generation, epoch = _claim(status, planned, checkpoints)
     inherited = checkpoints.inherited()
     last = inherited.last
     # A former holder went on until it was fenced, perhaps with messages that have arrived since.
     metadata = systems.inputs(inputs, own)
-    outbox_parts = (
-        systems, checkpoints, serdes, status.metrics, dead_letters, status.observation,
-    )  # fmt: skip
-    outbox: Outbox
-    if exactly_once:
-        outbox = TransactionalOutbox(
-            *outbox_parts, config=config, inputs=inputs, on_full=lambda: _request_commit(status)
-        )
-    else:
-        outbox = AtLeastOnceOutbox(*outbox_parts)
+    outbox = _outbox(status, checkpoints, serdes, dead_letters, inputs)
     resources.writers.append(outbox.stop)
     status.count_unflushed = lambda: outbox.unflushed
     is_timed = config.text("metrics.timer.enabled") == "true"
@@ -145,7 +127,8 @@ def build(
         config=config, job=status.name, systems=systems, clock=clock, metrics=status.metrics,
         directory=checkpoints.directory, meter=status.metrics if is_timed else None,
     )  # fmt: skip
-    task_stores = TaskStores(store_parts, container, model.changelog_partitions, context, last)
+    changelogs = planned.model.changelog_partitions
+    task_stores = TaskStores(store_parts, container, changelogs, context, last)
     resources.writers.append(task_stores.close)
     commits = Commits(
         status.tasks, outbox, task_stores, checkpoints, clock, status.observation, systems=systems,
@@ -155,18 +138,8 @@ def build(
         serdes=serdes, dead_letters=dead_letters, outbox=outbox, task_stores=task_stores, commits=commits
     )
     _take_over(outputs, container, generation, epoch, last)
-    began = time.perf_counter_ns()
-
-    def show_restore(progress: RestoreProgress) -> None:
-        status.restoring = progress
-        on_start()
-
-    corrections = task_stores.restore(last, show_restore, checkpoints)
-    status.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began) / 1e6)
-    status.restoring = None
-    outbox.write_changes(corrections)
+    corrected = _restore(status, outputs, checkpoints, last, on_start)
     status.tasks += _make_tasks(status, container, task_stores, handles, is_timed=is_timed)
-    corrected = {each.changelog for each in corrections}
     commits.record_stores(last, corrected)
     starting = StartingOffsets(config, systems, metadata, last, inherited.known)
     _place_tasks(status.tasks, last, starting)
@@ -187,6 +160,60 @@ def begin(status: ContainerStatus, runtime: Runtime) -> None:
     multiplexer.start()
     runtime.reporting.begin()
     runtime.event_loop.start()
+
+
+def _claim(
+    status: ContainerStatus, planned: PlannedContainer, checkpoints: CheckpointManager
+) -> tuple[int, int]:
+    """Claim the container, in a generation that is opened unless that was done; generation and epoch. From
+    here on, older starts of it cannot commit."""
+    now_ms, generation = status.clock.now_ms(), planned.generation
+    if generation is None:
+        check_stores(status.config, status.name, status.systems, planned.model, checkpoints)
+        generation = open_generation(checkpoints, planned.model, now_ms=now_ms).number
+    epoch = checkpoints.claim(generation, status.number, now_ms=now_ms)
+    if not planned.is_leased:
+        checkpoints.take_lease("run", status.number)
+    return generation, epoch
+
+
+def _outbox(
+    status: ContainerStatus,
+    checkpoints: CheckpointManager,
+    serdes: StreamSerdes,
+    dead_letters: DeadLetters,
+    inputs: Collection[SystemStream],
+) -> Outbox:
+    """The outbox of the guarantee that the configuration asks for."""
+    parts = (
+        status.systems, checkpoints, serdes, status.metrics, dead_letters, status.observation,
+    )  # fmt: skip
+    if not is_exactly_once(status.config):
+        return AtLeastOnceOutbox(*parts)
+    return TransactionalOutbox(
+        *parts, config=status.config, inputs=inputs, on_full=lambda: _request_commit(status)
+    )
+
+
+def _restore(
+    status: ContainerStatus,
+    outputs: _Outputs,
+    checkpoints: CheckpointManager,
+    last: Mapping[str, Checkpoint],
+    on_start: Callable[[], object],
+) -> set[SystemStreamPartition]:
+    """Restore the stores; the changelogs that had to be corrected."""
+    began = time.perf_counter_ns()
+
+    def show(progress: RestoreProgress) -> None:
+        status.restoring = progress
+        on_start()
+
+    corrections = outputs.task_stores.restore(last, show, checkpoints)
+    status.metrics.gauge("restore-time", "container").set((time.perf_counter_ns() - began) / 1e6)
+    status.restoring = None
+    outputs.outbox.write_changes(corrections)
+    return {each.changelog for each in corrections}
 
 
 def _partitions(container: ContainerModel) -> set[SystemStreamPartition]:
@@ -286,19 +313,12 @@ def _with_loop(
     """The runtime with its inputs and its event loop."""
     status.seen = dict(metadata)
     config, tasks, clock, metrics = status.config, status.tasks, status.clock, status.metrics
-    systems, compare = status.systems, _compare(status.systems)
-    partitions = partition_buffers(config, tasks, systems, outputs.serdes, metadata, given.ends)
-    takes_batches = any(task.takes_batches for task in tasks)
-    longest = max_batch(config)
-    if takes_batches:
-        for partition in partitions.values():
-            partition.take_batches(longest, capacity(config, partition.ssp.system))
-    inputs = sorted({ssp.system_stream for ssp in partitions})
-    chooser = given.chooser or chooser_of(config, inputs, metadata, systems, metrics, clock)
-    multiplexer = Multiplexer(status.consumers, chooser, partitions, compare=compare)
+    compare = _compare(status.systems)
+    partitions, takes_batches = _partition_buffers(status, given, outputs, metadata)
+    multiplexer = _multiplexer(status, given, partitions, metadata, compare)
     read = all_inputs(config)
     consumers = {
-        system: systems.input(system, metrics, read, status.name)
+        system: status.systems.input(system, metrics, read, status.name)
         for system in by_system({ssp: partition.start for ssp, partition in partitions.items()})
     }
     failures = _failures(status, handles, outputs, partitions)
@@ -321,7 +341,8 @@ def _with_loop(
             dead_letters=outputs.dead_letters, failures=failures,
         ),
         dispatcher=Dispatcher(
-            multiplexer, handles.collected, outputs.dead_letters, failures, compare, max_batch=longest
+            multiplexer, handles.collected, outputs.dead_letters, failures, compare,
+            max_batch=max_batch(config),
         ),
         burst_runner=BurstRunner(
             outputs.outbox, handles.context, handles.collected, handles.requests, status.consumers.inbox,
@@ -344,6 +365,33 @@ def _with_loop(
         collected=handles.collected,
         reporting=reporting,
     )
+
+
+def _partition_buffers(
+    status: ContainerStatus, given: Given, outputs: _Outputs, metadata: Metadata
+) -> tuple[dict[SystemStreamPartition, PartitionBuffer], bool]:
+    """The buffers of the input partitions, and whether tasks take batches."""
+    config, tasks = status.config, status.tasks
+    found = partition_buffers(config, tasks, status.systems, outputs.serdes, metadata, given.ends)
+    takes_batches = any(task.takes_batches for task in tasks)
+    if takes_batches:
+        for partition in found.values():
+            partition.take_batches(max_batch(config), capacity(config, partition.ssp.system))
+    return found, takes_batches
+
+
+def _multiplexer(
+    status: ContainerStatus,
+    given: Given,
+    partitions: Mapping[SystemStreamPartition, PartitionBuffer],
+    metadata: Metadata,
+    compare: Compare,
+) -> Multiplexer:
+    inputs = sorted({ssp.system_stream for ssp in partitions})
+    chooser = given.chooser or chooser_of(
+        status.config, inputs, metadata, status.systems, status.metrics, status.clock
+    )
+    return Multiplexer(status.consumers, chooser, partitions, compare=compare)
 
 
 def _failures(
