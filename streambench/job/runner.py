@@ -232,7 +232,7 @@ class ContainerRunner:
         try:
             self._latest = self._container.snapshot()
         except Exception as error:
-            log.debug("no picture of container %s: %s", self._container.number, error)
+            log.debug("no snapshot of container %s: %s", self._container.number, error)
         self._pause_s = max(self._every_s, (time.perf_counter() - began) / _SHARE)
         self._taken.set()
 

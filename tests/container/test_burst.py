@@ -60,7 +60,7 @@ CONFIGS = st.fixed_dictionaries(
 
 @dataclass
 class Job:
-    """A job whose messages say what becomes of them, with choices made one by one or in turns."""
+    """A job whose messages say what becomes of them, with choices made one by one or in bursts."""
 
     partitions: list[list[bytes]]
     config: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Job:
             for message in messages:
                 self.streams.of(IN)[number].append(OutgoingMessageEnvelope(IN, message), None, message)
         config = Config({
-            "job.name": "turns", "task.inputs": str(IN), "systems.mem.samza.offset.default": "oldest",
+            "job.name": "bursts", "task.inputs": str(IN), "systems.mem.samza.offset.default": "oldest",
             "systems.mem.samza.factory": "memory", "task.ignored.exceptions": "ValueError", **self.config,
         })  # fmt: skip
         self.checkpoints = MemoryCheckpointManager()
@@ -192,12 +192,12 @@ def test_a_job_does_the_same_with_single_choices_and_with_bursts(
             [b"fail" if message == b"nonsense" else message for message in messages]
             for messages in partitions
         ]
-    turns, single = Job(partitions, config, one_by_one=False), Job(partitions, config, one_by_one=True)
-    turns.run()
+    bursts, single = Job(partitions, config, one_by_one=False), Job(partitions, config, one_by_one=True)
+    bursts.run()
     single.run()
-    assert turns.calls == single.calls
-    assert turns.outputs() == single.outputs()
-    assert turns.stops == single.stops
+    assert bursts.calls == single.calls
+    assert bursts.outputs() == single.outputs()
+    assert bursts.stops == single.stops
 
 
 def envelope(ssp: SystemStreamPartition, number: int) -> IncomingMessageEnvelope:
@@ -216,7 +216,7 @@ def waiting(
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.data())
-def test_wherever_turns_are_stopped_all_is_as_after_as_many_single_choices(
+def test_wherever_bursts_stop_all_is_as_after_as_many_single_choices(
     counts: list[int], data: st.DataObject
 ) -> None:
     ssps = [SystemStreamPartition("mem", "in", number) for number in range(len(counts))]
@@ -237,14 +237,14 @@ def test_wherever_turns_are_stopped_all_is_as_after_as_many_single_choices(
     if not planner.plan(queue):
         assert waiting(queue, partitions) == waiting(*filled())
         return
-    turns = planner.take_planned()
-    reached = data.draw(st.integers(0, turns.left))
-    taken = [next(turns.calls)[0] for _ in range(reached)]
+    burst = planner.take_planned()
+    reached = data.draw(st.integers(0, burst.left))
+    taken = [next(burst.calls)[0] for _ in range(reached)]
     unfinished = data.draw(st.integers(0, 1)) if taken else 0
-    turns.stop(taken[-1] if taken else None, unfinished)
-    assert turns.chosen(3) == taken[-3:]
-    assert turns.done == reached - unfinished
-    processed = dict.fromkeys(ssps) | {each.ssp: each.offset for each in taken[: turns.done]}
+    burst.stop(taken[-1] if taken else None, unfinished)
+    assert burst.chosen(3) == taken[-3:]
+    assert burst.done == reached - unfinished
+    processed = dict.fromkeys(ssps) | {each.ssp: each.offset for each in taken[: burst.done]}
     assert {ssp: subscription.offset for ssp, subscription in subscriptions.items()} == processed
     expected, simple = filled()
     served = None
@@ -254,7 +254,7 @@ def test_wherever_turns_are_stopped_all_is_as_after_as_many_single_choices(
         assert expected.popleft() == each
         served = simple[each.ssp]
     assert waiting(queue, partitions) == waiting(expected, simple)
-    assert (turns.served and turns.served.ssp) == (served and served.ssp)
+    assert (burst.served and burst.served.ssp) == (served and served.ssp)
 
 
 def test_an_unsendable_output_is_placed_at_the_message_it_was_made_from() -> None:

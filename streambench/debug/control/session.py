@@ -321,7 +321,7 @@ class Session(Stops):
         if found is None:
             raise StreambenchError(
                 f"{self.name} has been busy with one message for {max(timeout, round(busy_s)):g} s; "
-                "there is no picture of it yet"
+                "there is no snapshot of it yet"
             )
         return found
 

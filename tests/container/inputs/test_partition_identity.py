@@ -348,7 +348,7 @@ def test_a_file_replaced_after_it_was_read_is_committed_as_the_one_read(
     else:
         path.unlink()
     container.stop()
-    caplog.clear()  # there is no last picture of a file that is gone
+    caplog.clear()  # there is no last snapshot of a file that is gone
     assert read == [b"1", b"2"]
     written(path, "11", "12", "13")
     assert ran(config) == [b"11", b"12", b"13"]
@@ -377,7 +377,7 @@ def test_a_file_may_be_deleted_when_it_has_been_read(
     container.run(2)
     path.unlink()
     container.stop()
-    caplog.clear()  # there is no last picture of it
+    caplog.clear()  # there is no last snapshot of it
     written(path, "1", "2", "3")
     assert ran(config) == [b"3"]
     assert not is_told(caplog)

@@ -260,10 +260,10 @@ def test_a_snapshot_adds_up_what_the_tasks_count() -> None:
     bench = Bench(Metered, {"mem.a": {0: [1, 5], 1: [7]}})
     container = bench.started()
     container.run("caught-up")
-    picture: ContainerSnapshot = container.snapshot()
+    snapshot: ContainerSnapshot = container.snapshot()
     container.stop()
-    assert picture.counts["Metered.seen"] == 3
-    assert all(float(value).is_integer() for value in picture.counts.values())
+    assert snapshot.counts["Metered.seen"] == 3
+    assert all(float(value).is_integer() for value in snapshot.counts.values())
 
 
 def test_tasks_count_what_they_are_given() -> None:

@@ -207,12 +207,12 @@ def test_what_stands_still_is_given_up_without_a_commit(tmp_path: Path) -> None:
     assert go_on(config) == [1]
 
 
-def test_a_picture_of_a_task_that_has_been_busy_for_long_comes_at_once(
+def test_a_snapshot_of_a_task_that_has_been_busy_for_long_comes_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Stuck(stubborn=False)
     session = stuck_in(config_in(tmp_path, "at-least-once"), task)
-    session._last = picture = object()  # type: ignore[assignment]
+    session._last = snapshot = object()  # type: ignore[assignment]
     asked: list[float | None] = []
 
     def between(what: Any, timeout: float | None = None) -> Any:
@@ -221,7 +221,7 @@ def test_a_picture_of_a_task_that_has_been_busy_for_long_comes_at_once(
 
     monkeypatch.setattr(session, "_between", between)
     monkeypatch.setattr(Container, "busy_s", 12.0)
-    assert session.snapshot(5.0) is picture
+    assert session.snapshot(5.0) is snapshot
     assert asked == [0.2]
     monkeypatch.undo()
     session.give_up(_PATIENCE_S)

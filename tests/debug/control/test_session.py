@@ -450,7 +450,7 @@ def test_a_snapshot_of_a_busy_task_that_was_never_looked_at_is_an_error(driven: 
     gate.await_message()
     with pytest.raises(
         StreambenchError,
-        match=r"job-1 has been busy with one message for 0\.01 s; there is no picture of it yet",
+        match=r"job-1 has been busy with one message for 0\.01 s; there is no snapshot of it yet",
     ):
         session.snapshot(0.01)
     gate.release(5)
