@@ -7,6 +7,7 @@ tests/test_house.py --recount`` writes the counts of today, and leaves out what 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections import Counter
@@ -18,6 +19,11 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 PRODUCT = sorted(path for root in ("streambench", "magics") for path in (CHECKOUT / root).rglob("*.py"))
 EVERYTHING = PRODUCT + sorted(
     path for root in ("tests", "benchmarks", "tools") for path in (CHECKOUT / root).rglob("*.py")
+)
+PROSE = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "notebooks/*.md", "notebooks/*.ipynb")
+    for path in CHECKOUT.glob(pattern)
 )
 
 FIRST_WORDS = re.compile(r"(What|Who|Whose|Whom|Which|Whether|How|Where)\b")
@@ -80,6 +86,7 @@ def test_a_docstring_begins_with_the_thing_or_with_a_verb() -> None:
 
 
 def test_the_words_of_the_field_are_used() -> None:
+    """In code, pages and tutorials."""
     check("words", words)
 
 
@@ -157,10 +164,16 @@ def sentences(docstring: str) -> Iterator[str]:
 
 
 def words() -> Iterator[str]:
-    for path in PRODUCT:
-        for match in WORDS.finditer(text_of(path)):
-            number = text_of(path).count("\n", 0, match.start()) + 1
-            yield place(path, number, match.group())
+    for path in (*PRODUCT, *PROSE):
+        text = prose_of(path) if path.suffix == ".ipynb" else text_of(path)
+        for match in WORDS.finditer(text):
+            yield place(path, text.count("\n", 0, match.start()) + 1, match.group())
+
+
+def prose_of(notebook: Path) -> str:
+    """Return the Markdown of a notebook."""
+    cells = json.loads(text_of(notebook))["cells"]
+    return "\n".join("".join(each["source"]) for each in cells if each["cell_type"] == "markdown")
 
 
 def large_functions() -> Iterator[str]:
