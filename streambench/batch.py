@@ -167,6 +167,7 @@ class MessageBatch:
         pieces = (
             self._pieces if at_most is None else parts(self._pieces, self._length - at_most, self._length)
         )
+        # A message that was left out for an error is not shown.
         return [
             self._readable(raw)
             for piece in pieces

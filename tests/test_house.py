@@ -40,6 +40,9 @@ MOST_WORDS = 25
 MOST_PARAMETERS = 8
 MOST_BRANCHES = 20
 LONGEST_LINE = 110
+#: A comprehension of more characters, with as many loops and conditions, is a loop or has a comment.
+LONGEST_COMPREHENSION = 100
+MOST_CLAUSES = 2
 PRAGMA = re.compile(r"  # (type: ignore|noqa)\b.*")
 LONGEST_FILE = 600
 LONGEST_TEST_NAME = 70
@@ -78,6 +81,7 @@ BRANCHES = (
     ast.BoolOp,
     ast.comprehension,
 )
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -96,6 +100,10 @@ def test_the_sentences_of_docstrings_are_short() -> None:
 
 def test_functions_have_few_parameters_and_few_branches() -> None:
     check("functions", large_functions)
+
+
+def test_dense_comprehensions_have_a_comment() -> None:
+    check("comprehensions", dense_comprehensions)
 
 
 def test_lines_are_not_too_long() -> None:
@@ -191,6 +199,27 @@ def large_functions() -> Iterator[str]:
                 )
 
 
+def dense_comprehensions() -> Iterator[str]:
+    """Those without a comment in them or just above. Of nested ones the outermost counts."""
+    for path in PRODUCT:
+        code, inner = text_of(path).splitlines(), set[ast.AST]()
+        for node in nodes(path):
+            if not isinstance(node, COMPREHENSIONS) or node in inner:
+                continue
+            parts = list(ast.walk(node))
+            inner.update(parts)
+            clauses = sum(
+                1 + len(each.ifs) if isinstance(each, ast.comprehension) else isinstance(each, ast.IfExp)
+                for each in parts
+            )
+            around = code[max(0, node.lineno - 3) : node.end_lineno]
+            if clauses <= MOST_CLAUSES or any("#" in line or '"""' in line for line in around):
+                continue
+            length = len(" ".join((ast.get_source_segment(text_of(path), node) or "").split()))
+            if length > LONGEST_COMPREHENSION:
+                yield place(path, node.lineno, f"{clauses} loops and conditions in {length} characters")
+
+
 def long_lines() -> Iterator[str]:
     for path in EVERYTHING:
         for number, line in lines(path):
@@ -268,6 +297,7 @@ RULES: dict[str, Callable[[], Iterator[str]]] = {
     "words": words,
     "sentences": long_sentences,
     "functions": large_functions,
+    "comprehensions": dense_comprehensions,
     "lines": long_lines,
     "files": long_files,
     "test names": long_test_names,

@@ -67,6 +67,7 @@ def group_rows(
             continue
         finally:
             manager.close()
+        # The container that has each task, by the last generation; without one, no container has any.
         containers = {
             task: number
             for number, tasks in (generation.assignment if generation else {}).items()

@@ -122,6 +122,7 @@ def show_entries(
     from rich.text import Text
 
     console = screen()
+    # The prose column is left out: it takes the width that the others leave.
     widths = [
         max(len(text) for text in (column, *(cell(row[column]) for row in rows)))
         for column in columns

@@ -81,6 +81,7 @@ class Coordination:
         for partition in ended:
             for subscription in partition.subscriptions:
                 subscription.task.open_inputs -= 1
+        # A task may have several of these partitions: it has ended when none of its inputs is open.
         done = {
             subscription.task
             for partition in ended

@@ -201,6 +201,7 @@ def _blacklist(context: ReporterContext) -> re.Pattern[str] | None:
 
 
 def _without(report: MetricsReport, blacklist: re.Pattern[str]) -> MetricsReport:
+    # A source stays, though all of its metrics may be left out.
     sources = {
         source: [each for each in readings if not blacklist.fullmatch(f"{each.group}.{each.name}")]
         for source, readings in report.sources.items()

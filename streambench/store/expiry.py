@@ -56,6 +56,7 @@ class ExpiringEngine(StoreEngine):
         """An entry without a known time of writing counts as written now."""
         now = self._now_ms()
         times: Iterable[int | None] = [now] * len(keys) if written is None else written
+        # A deletion has no time.
         stamped = [
             None if value is None else _pack(now if time is None else time) + value
             for value, time in zip(values, times, strict=True)

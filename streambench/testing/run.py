@@ -311,6 +311,7 @@ class _Run:
     def _finish(self, container: Container | None) -> JobRun:
         result = self.result
         result._last, result._generation = self.checkpoints.read_last(), self.checkpoints.last_generation()
+        # A task that has not processed anything has no offsets.
         result.checkpoints = {
             task: {str(ssp): offset for ssp, offset in last.offsets.items()}
             for task, last in result._last.items()
@@ -368,6 +369,7 @@ def _completed(config: Config, inputs: Iterable[str]) -> Config:
     if "job.name" not in config:
         values["job.name"] = "job"
     config = config.with_values(values)
+    # Messages are there before the job starts: read them, unless the configuration says otherwise.
     defaults = {
         f"systems.{system}.samza.offset.default": "oldest"
         for system in {stream.system for stream in all_inputs(config)}

@@ -58,6 +58,7 @@ class CheckpointCommands(JobCommands):
     def _history(self, job: Job, *, last: bool = False) -> Records:
         with closing(checkpoint_manager(job.config, job_name(job.config, job.task))) as manager:
             kept = {task: [each] for task, each in manager.read_last().items()} if last else manager.history()
+        # A line for each partition of each checkpoint. A checkpoint without a generation is of no commit.
         records = [
             {
                 "task": task,

@@ -303,6 +303,7 @@ def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:
 def _entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
     """The entries of the stores that were asked for."""
     stores = session.stores()
+    # A key is typed as text, whatever its type.
     return [
         {"task": task, "store": name, "key": key, "value": message_text(value, _VALUE)}
         for task, of_task in stores.items()

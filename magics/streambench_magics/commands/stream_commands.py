@@ -204,6 +204,7 @@ def _folded(records: list[dict[str, Any]]) -> Records:
     streams: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         streams.setdefault(record["stream"], []).append(record)
+    # The number of messages where it is known: offsets need not be numbers.
     lines = [
         {
             "stream": stream,

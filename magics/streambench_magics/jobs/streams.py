@@ -53,6 +53,7 @@ def send(
         given = list(messages)
         with writing(systems, stream, partitions, _SOURCE, serdes) as writer:
             try:
+                # What has no serde goes as bytes, unless the system keeps objects.
                 writer.send(
                     OutgoingMessageEnvelope(
                         stream,

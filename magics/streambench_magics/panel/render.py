@@ -342,6 +342,7 @@ def _bar(frame: PanelState, row: Row, colour: int) -> str:
 
 
 def _why_this_one(frame: PanelState) -> str:
+    # A candidate that is blocked is shown as such.
     others = "".join(
         f"<div{' class=sb-late' if line.startswith(_BLOCKED) else ''}>{escape(line)}</div>"
         for line in (with_short_names(frame, each) for each in frame.others())

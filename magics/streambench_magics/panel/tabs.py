@@ -113,6 +113,7 @@ def _standing(frame: PanelState) -> list[Tab]:
 
 
 def _outputs(standing: Standing) -> Tab:
+    # The newest first; those of the message that it stands at are marked.
     rows = "".join(
         f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
         f'<td class="r sb-num">{each.position:,}</td><td class="sb-num" title="{escape(each.stream)}">'

@@ -23,6 +23,7 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str], shown: Show
     lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
     lines += _more(len(comparison.differing) - _MOST_LINES)
     lines += _side_by_side(comparison, names)
+    # Of a difference only the values matter: the other fields of a change stay empty.
     changes = [
         change_line(Change(0, None, None, before, after, task, store, key), shown)
         for task, stores in comparison.stores.items()

@@ -50,6 +50,7 @@ def recording_of(messages: Messages, config: Config, factory: Any) -> Recording:
         of_stream = metadata.setdefault(ssp.system_stream, {})
         of_stream[ssp.partition] = PartitionMetadata(known[0], known[-1], None)
     model = plan(config.with_values({"job.container.count": 1}), name, metadata)
+    # Each task begins at the first of the messages of its partitions.
     tasks = [
         TaskStart(
             name=task.name,
@@ -85,6 +86,7 @@ def read_range(named: str, config: Config) -> list[IncomingMessageEnvelope]:
         )
         last = found["last"]
         if last:
+            # The reader may have gone past the end; offsets that cannot be compared count as before it.
             read = {
                 ssp: [each for each in messages if (admin.compare(each.offset, last) or 0) <= 0]
                 for ssp, messages in read.items()

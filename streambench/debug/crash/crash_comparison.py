@@ -201,6 +201,7 @@ def _known(value: Any) -> Any:
 
 def _stores_of(history: History, tasks: Collection[str]) -> dict[int, _Store]:
     definitions = history.container.runtime.task_stores.definitions
+    # A trace names stores by their numbers. Values of a store with an expiry begin with 8 bytes of time.
     return {
         number: _Store(definitions[name].changelog is None, 0 if definitions[name].ttl_ms is None else 8)
         for number, (task, name) in enumerate(history.trace.stores)

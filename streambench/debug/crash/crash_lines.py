@@ -120,6 +120,7 @@ def _keys(differences: Differences) -> str:
 
 def _changes(differences: Differences, shown: Shown) -> list[str]:
     several = len(differences) > 1
+    # Of a difference only the values matter: the other fields of a change stay empty.
     return [
         change_line(Change(0, None, None, before, after, task, store, key), shown, with_task=several)
         for task, stores in differences.items()

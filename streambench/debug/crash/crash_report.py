@@ -48,6 +48,7 @@ class CrashStep(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def _sum(cls, steps: Sequence[CrashStep]) -> CrashStep:
+        # Add up each of the three counters over all steps.
         twice, new, lost = (
             sum((Counter(each) for each in field), Counter())
             for field in zip(*((each.twice, each.new, each.lost) for each in steps), strict=True)

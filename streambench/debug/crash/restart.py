@@ -112,6 +112,7 @@ def _script(
     for index, count in Counter(before).items():
         numbers[index] += count
     read = set(before)
+    # A restart of the group, which alone goes back to this commit.
     offsets = {
         task.name: [
             _offset(history, each.ssp, numbers, read, was)

@@ -35,6 +35,7 @@ def outcome(session: Session) -> Outcome:
     outputs: dict[str, list[Any]] = {}
     for each in session.outputs():
         outputs.setdefault(each.stream, []).append((each.partition, plain(each.key), plain(each.message)))
+    # Per task and store, keys and values as plain data; a task without stores is left out.
     stores = {
         task: plain_mapping(
             {

@@ -154,6 +154,7 @@ def _container(
 
 
 def _checkpoints(recording: Recording) -> dict[str, Checkpoint]:
+    # The header of a recording has partitions as text.
     return {
         each.name: Checkpoint(
             {SystemStreamPartition.parse(ssp): offset for ssp, offset in each.offsets.items()},
@@ -317,6 +318,7 @@ def task_of(recording: Recording, task: Any = None, *, recorded_source: bool = F
     if found is not None:
         return found
     named = config.text("task.class")
+    # The most current name first: that of the configuration, the recorded one, the file.
     paths = [
         path for path in (named, code.reference, f"{code.file}:{code.name}" if code.file else None) if path
     ]

@@ -85,6 +85,7 @@ def _outputs(frame: PanelState) -> Page:
         return Page("Outputs", "", Text("the last messages sent nothing", style="dim"))
     table = _table(
         ["message", "to", "key", "output", "", "cause"],
+        # The newest first.
         (
             [
                 f"{each.position:,}",

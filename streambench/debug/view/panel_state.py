@@ -290,6 +290,7 @@ class PanelStateReader:
         if not self.opened or not any(row.folded for row in shown):
             return shown
         every = rows(snapshot, rates, max_rows=_MOST_ROWS)
+        # An open stream is followed by its partitions, also by those beyond the usual number of rows.
         return [
             each
             for row in shown

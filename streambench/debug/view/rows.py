@@ -76,6 +76,7 @@ def _folded(every: Iterable[Row]) -> list[Row]:
     streams: dict[SystemStream, list[Row]] = {}
     for row in every:
         streams.setdefault(row.stream, []).append(row)
+    # A row of a whole stream has sums, and no partition, position or status of its own.
     return [
         Row(
             stream,

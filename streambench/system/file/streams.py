@@ -88,6 +88,7 @@ class FileStreams:
             return root if stream == _stem(root.name) else None
         if not _is_name(stream):
             return None
+        # A directory of partitions has the name of the stream; a file also has an ending.
         there = [
             path
             for path in (root / stream, *(root / (stream + ending) for ending in ENDINGS))

@@ -101,6 +101,7 @@ class KafkaAdmin(NumberedAdmin):
         asked: dict[str, set[int]] = {}
         for ssp in partitions:
             asked.setdefault(ssp.stream, set()).add(ssp.partition)
+        # In the order of their numbers, as the last look found them.
         return {
             topic: [number for number in self._numbers[topic] if number in numbers]
             for topic, numbers in asked.items()
@@ -367,6 +368,7 @@ class KafkaAdmin(NumberedAdmin):
         self._topic_ids.update(
             {each["name"]: str(each["topic_id"]) for each in described if not each["error_code"]}
         )
+        # A topic that is not there has an error, or no partitions.
         return {
             each["name"]: sorted(partition["partition_index"] for partition in each["partitions"])
             for each in described

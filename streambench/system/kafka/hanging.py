@@ -95,6 +95,7 @@ def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
         return []
     listed = admin.list_transactions(producer_id_filters=sorted({each.producer_id for _, each in found}))
     known = {each.producer_id: each for of_broker in listed.values() for each in of_broker}
+    # A producer that no coordinator lists any more has left its transaction open.
     return [
         Open(
             partition,
