@@ -30,6 +30,11 @@ def figure(usual: _T, *, soak: _T, check: _T) -> _T:
     return soak if SOAK else check if os.environ.get(QUICK) == "1" else usual
 
 
+def only_soak(reason: str) -> pytest.MarkDecorator:
+    """Leave a test to SOAK=1. ``reason``: what else shows the same in ``make test``, for less CPU."""
+    return pytest.mark.skipif(not SOAK, reason=f"{reason}: SOAK=1")
+
+
 _MEMORY = Path("/dev/shm")
 _MEMORY_NEEDED = 8 << 30
 

@@ -83,6 +83,10 @@ class JupyterLab:
             file = self._folder / "settings" / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(settings))
+        # Each page would have the server ask node and yarn if JupyterLab has to be built.
+        page_config = self._folder / "config" / "labconfig" / "page_config.json"
+        page_config.parent.mkdir(parents=True)
+        page_config.write_text(json.dumps({"buildAvailable": False, "buildCheck": False}))
         try:
             # A port that was free may be taken by another process before the server binds it: then it ends,
             # and one more try is due.

@@ -16,6 +16,10 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import CellFailed, Notebook
+from tests.surroundings import only_soak
+
+# Each of its kernels and pages takes seconds of CPU, and no part of the product is in it.
+HARNESS = only_soak("the other tests of the browser use the harness")
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -36,6 +40,7 @@ widgets.VBox([slider, shown])
 """
 
 
+@HARNESS
 def test_a_widget_fed_by_a_thread_is_shown_and_ticks(lab: JupyterLab, tmp_path: Path) -> None:
     notebook = lab.new(TICKING, "stop.set(); ticker.join(); shown.value = f'ended at speed {slider.value}'")
     notebook.run_cell(0)
@@ -63,6 +68,7 @@ def test_a_cell_that_fails_fails_the_test_with_its_traceback(lab: JupyterLab) ->
     assert notebook.outputs(0)[0]["ename"] == "ZeroDivisionError"
 
 
+@HARNESS
 def test_a_button_waits_for_no_cell_of_the_test(lab: JupyterLab) -> None:
     """A cell that runs for long does not hold up the test, which can meanwhile look, and interrupt."""
     notebook = lab.new("import threading\nprint('waiting', flush=True)\nthreading.Event().wait()")
@@ -74,6 +80,7 @@ def test_a_button_waits_for_no_cell_of_the_test(lab: JupyterLab) -> None:
     assert notebook.outputs(0)[-1]["ename"] == "KeyboardInterrupt"
 
 
+@HARNESS
 def test_a_saved_notebook_is_what_the_next_reader_sees(lab: JupyterLab) -> None:
     notebook = lab.new("mine = 6 * 7\nprint('the answer is', mine)", "mine")
     notebook.run_cell(0)
@@ -88,6 +95,7 @@ def test_a_saved_notebook_is_what_the_next_reader_sees(lab: JupyterLab) -> None:
         again.run_cell(1)  # and the kernel is a new one
 
 
+@HARNESS
 def test_a_notebook_of_the_checkout_is_opened_as_a_copy_on_this_python(
     lab: JupyterLab, tmp_path: Path
 ) -> None:
@@ -104,6 +112,7 @@ def test_a_notebook_of_the_checkout_is_opened_as_a_copy_on_this_python(
     assert copy.name == "mine-2.ipynb"
 
 
+@HARNESS
 def test_the_next_notebook_has_the_same_page_and_a_kernel_of_its_own(lab: JupyterLab) -> None:
     notebook = lab.new("mine = 1")
     notebook.run_all()
@@ -147,6 +156,7 @@ with JupyterLab(Path(sys.argv[1]), context=None) as lab:
 """
 
 
+@HARNESS
 def test_the_server_ends_with_the_test_process_even_if_that_is_killed(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
+from tests.surroundings import only_soak
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
@@ -251,6 +252,7 @@ def test_a_panel_without_its_kernel_says_so_and_shows_its_table_on_reload(
     assert notebook.page_errors == []
 
 
+@only_soak("test_panel_tabs.py looks at narrow pages")
 def test_long_names_leave_room_for_bars_and_tags_on_wide_and_narrow_pages(
     lab: JupyterLab, tmp_path: Path
 ) -> None:
