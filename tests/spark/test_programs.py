@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.spark.conftest import Job, environment_of_programs
@@ -93,11 +94,18 @@ MASTERS = ["local-cluster[1,1,512]", *(["local[2]"] if SOAK else [])]
 @pytest.mark.usefixtures("spark_installed")
 @pytest.mark.parametrize("master", MASTERS)
 def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job, master: str) -> None:
+    installed = files_of_spark()
     assert in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
         "0 processes left",
     ]
+    assert files_of_spark() == installed
+
+
+def files_of_spark() -> set[str]:
+    """The names of all that lies where Spark is installed, into which a local cluster would write."""
+    return {each.name for each in Path(pyspark.__file__).parent.iterdir()} - {"__pycache__"}
 
 
 SUBMITTED = """
