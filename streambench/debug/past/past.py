@@ -288,7 +288,8 @@ class Past:
             raise ContainerStateError(
                 f"outputs of the messages after {begin:,} are out already: {len(out):,}, the first to "
                 f"{sent.stream} at {at:,}; with task.processing.guarantee=exactly-once they would be held "
-                "until the commit"
+                f"until the commit. {words('live')} drops the branch, and {words('swap')} there gives its "
+                "code to the messages to come"
             )
 
     def _give_state(self, replica: Replica) -> None:

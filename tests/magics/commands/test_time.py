@@ -211,7 +211,9 @@ def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
         "        counts[a]  n 1 -> 11",
         '        -> mem.seen  {"seen": 3}  held until the commit',
     ]
-    assert "outputs of the messages after 2 are out already" in tally.fails("%stream adopt")
+    refused = tally.fails("%stream adopt")
+    assert "outputs of the messages after 2 are out already" in refused
+    assert "%stream live drops the branch, and %stream swap there gives its code to" in refused
     assert "\nTally is live, at 5" in tally.run("%stream live")
 
 
