@@ -20,6 +20,9 @@ _INDENT = " " * 8
 UNKNOWN_RULE = "no reason is recorded: it was chosen in a run, or long ago"
 """The text in the place of the rule by which a message was chosen."""
 
+_NOT_PROCESSED = {"message": "next", "error": "failed"}
+"""Per kind of a breakpoint at which the message is not processed, the word before it."""
+
 
 def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: str = "") -> str:
     """A message as ``1,034  flights.0@724  key ORD  (round robin)``."""
@@ -86,14 +89,18 @@ def position_lines(session: Session) -> list[str]:
 def stop_lines(session: Session, *, with_last: bool = True) -> list[str]:
     """The message at which a session stopped at a breakpoint.
 
-    It is the next one where the session stopped before it, else the last one, unless ``with_last`` is false.
+    It is the next one where the session stopped before it, and the one that failed. Else it is the last one,
+    with what it did, unless ``with_last`` is false.
     """
     stopped = session.stopped_at
-    if stopped is None or stopped.breakpoint.on != "message":
-        message = processed_message(session) if stopped is not None and with_last else None
-        return [] if message is None else [head_line(session.position, message), *value_line(message)]
+    if stopped is None:
+        return []
+    if stopped.breakpoint.on not in _NOT_PROCESSED:
+        return position_lines(session) if with_last else []
     message = stopped.moment.envelope
-    return [] if message is None else [f"{_INDENT}next     {_place(message)}", *value_line(message)]
+    if message is None:
+        return []
+    return [f"{_INDENT}{_NOT_PROCESSED[stopped.breakpoint.on]:<9}{_place(message)}", *value_line(message)]
 
 
 def processed_message(session: Session) -> IncomingMessageEnvelope | None:

@@ -8,6 +8,7 @@ import pytest
 
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.errors import TaskError
+from streambench_magics.commands.status_messages import stop_text
 from tests.magics.conftest import Shell
 
 DELAYS = """%%streamtask Delays
@@ -102,15 +103,30 @@ def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
     assert delays.run("%stream break --on output") == "breakpoint 2: every output (on output)"
     assert delays.run('%stream break "position > 100"').startswith("breakpoint 3: position > 100 ")
     shown = delays.run("%stream step 10")
-    assert lines(shown)[-3:] == [
+    assert lines(shown)[-5:] == [
         "delays is paused at 2: Partition 0 sent to mem.late: {'delay': 203} (breakpoint 2)",
         "     2  mem.flights.0@1",
         '        message  {"to": "ORD", "delay": 203}',
+        "        airports[ORD]  n 1 -> 2, late 0 -> 1",
+        '        -> mem.late  {"delay": 203}',
     ]
     assert "breakpoint 2 is removed" in delays.run("%stream break --remove 2")
     assert "delays is paused at 3" in delays.run("%stream step 10")
     listed = delays.run("%stream break")
     assert "position > 100" in listed and "message['delay']" not in listed
+
+
+def test_a_stop_at_an_error_names_the_message_that_failed(delays: Shell) -> None:
+    delays.run("%stream send mem.flights --config delays '{\"to\": \"ORD\"}'")
+    delays.run("%stream run --until error")
+    delays.fails("%stream wait")
+    job = delays.magics.bench.job("delays")
+    assert job.session is not None
+    assert lines(stop_text(job, job.session)) == [
+        "delays has failed at 4: error is KeyError('delay')",
+        "        failed   mem.flights.0@4",
+        '        message  {"to": "ORD"}',
+    ]
 
 
 def test_breakpoints_and_watches_outlive_the_session(delays: Shell) -> None:
