@@ -17,7 +17,7 @@ from streambench.debug.replay.shrinking import shrink, small_path
 from streambench.debug.view.message_text import message_text
 from streambench.recording.recording import Recording
 from streambench_magics.commands.job_commands import JobCommands
-from streambench_magics.commands.status_messages import late_status_line, status_line
+from streambench_magics.commands.status_messages import late_status, status_line
 from streambench_magics.commands.time_parsers import REPLAYED
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
@@ -58,8 +58,8 @@ class CompareCommands(JobCommands):
                 raise MagicError(f"compare {names[0]} with what? Name a second task")
             sides.insert(0, job.session.container.factory)
             names = [f"{job.name} as it runs", *names]
-        with late_status_line(f"comparing {names[0]} and {names[1]}", "messages") as progress:
-            comparison = self._compared(job, sides[0], sides[1], args, progress)
+        with late_status(f"comparing {names[0]} and {names[1]}") as update:
+            comparison = self._compared(job, sides[0], sides[1], args, _in_two_passes(update))
         print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
 
     def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace, progress: Progress) -> Comparison:
@@ -96,6 +96,19 @@ class CompareCommands(JobCommands):
             print(f"        {message.ssp}@{message.offset}{key}  {_short(message.message)}")
         if len(small) > _MOST_SHOWN:
             print(f"        ... and {len(small) - _MOST_SHOWN:,} more")
+
+
+def _in_two_passes(update: Callable[[str], None]) -> Progress:
+    """Show the progress of both passes: the messages run through both, then what they did is compared."""
+    last, verb = 0, "run"
+
+    def show(done: int, total: int) -> None:
+        nonlocal last, verb
+        verb = verb if done >= last else "compared"
+        last = done
+        update(f"{done:,} of {total:,} messages {verb}")
+
+    return show
 
 
 def _shown(update: Callable[[str], None]) -> Callable[[int, int], None]:

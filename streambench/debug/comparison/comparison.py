@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from streambench.debug.effects.differences import (
     Difference,
     MessageRef,
     Stores,
-    differences,
+    differences_in_parts,
     differing_entries,
 )
 from streambench.debug.effects.effects import Effects
@@ -94,14 +94,15 @@ def compare(
 
     Both begin with the stores of the first message, where these are recorded, and with the attributes that
     their own ``init`` makes. With ``attributes``, both begin with those of the first message, and those that
-    ``init`` adds. A KeyboardInterrupt ends it with what was found so far.
+    ``init`` adds. ``progress`` gets the messages that both have processed, then those whose effects are
+    compared. A KeyboardInterrupt ends either with what was found so far.
 
     Raises StreambenchError where there are no such messages, ConfigError where a version cannot be used."""
     if a is None or b is None:
         raise ConfigError("there is nothing to compare with None: give two tasks, or two configurations")
     if isinstance(over, Session):
         one, other, interrupted = _over_session(a, b, over, last, progress, attributes=attributes)
-        return msgspec.structs.replace(_compared(one, other), interrupted=interrupted)
+        return _compared(one, other, progress, interrupted=interrupted)
     base = None if config is None else Config.of(config)
     wholes = [each for each in (base, _whole_config(a), _whole_config(b)) if each is not None]
     tasks = [found for each in (task, a, b) if (found := _task_of(each)) is not None]
@@ -118,7 +119,7 @@ def compare(
         both = SideBySide(sessions[0], sessions[1])
         both.run(len(recording), progress)
         ran = [_ran(session, error) for session, error in zip(sessions, both.errors, strict=True)]
-    return msgspec.structs.replace(_compared(ran[0], ran[1]), interrupted=both.interrupted)
+    return _compared(ran[0], ran[1], progress, interrupted=both.interrupted)
 
 
 class _Ran(Struct):
@@ -129,10 +130,20 @@ class _Ran(Struct):
     effects: dict[_Step, Effects]
     outputs: Sequence[Output]
     stores: Stores
-    messages: Mapping[_Step, IncomingMessageEnvelope]
+    message_of: Callable[[_Step], IncomingMessageEnvelope | None]
     serdes: StreamSerdes
     error: str | None = None
     failed_at: _Step | None = None
+
+    def first(self, steps: Sequence[_Step]) -> _Ran:
+        """The part of it up to the last of these steps. The stores at that place are not known."""
+        last = self.steps[steps[-1]]
+        here = {step: at for step, at in self.steps.items() if at <= last}
+        effects = {step: each for step, each in self.effects.items() if step in here}
+        outputs = [output for each in effects.values() for output in each.outputs]
+        return msgspec.structs.replace(
+            self, steps=here, effects=effects, outputs=outputs, stores={}, error=None, failed_at=None
+        )
 
 
 class _Version:
@@ -179,9 +190,10 @@ def _ran(session: Session, error: str | None) -> _Ran:
     effects = {places[each.position]: each for each in all_effects if each.position in places}
     outputs = [output for each in all_effects for output in each.outputs]
     failed = session.container.status.progress.unfinished
+    messages = {(each.ssp, each.offset): each for each in recording.messages}
     return _Ran(
         {step: at for at, step in places.items()}, effects, outputs, session.stores(),
-        {(each.ssp, each.offset): each for each in recording.messages}, StreamSerdes(recording.config),
+        messages.get, StreamSerdes(recording.config),
         error, None if failed is None or error is None else (failed.ssp, failed.offset),
     )  # fmt: skip
 
@@ -206,24 +218,35 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     assert history is not None
     places: dict[int, _Step] = {ran.begin: _BEGIN}
     places |= {at: (ssp, offset) for at, ssp, offset in history.message_refs(ran.begin, ran.end)}
-    messages = {
-        step: message for at, step in places.items() if (message := history.message_at(at)) is not None
-    }
+    positions = {step: at for at, step in places.items()}
     failed = None if ran.error is None else places.pop(ran.end)
     outputs = [output for each in ran.effects.values() for output in each.outputs]
     effects = {places[at]: each for at, each in ran.effects.items() if at in places}
     steps = {step: at for at, step in places.items()}
     serdes = StreamSerdes(session.container.config)
-    return _Ran(steps, effects, outputs, ran.stores, messages, serdes, ran.error, failed)
 
 
-def _compared(a: _Ran, b: _Ran) -> Comparison:
+    def message_of(step: _Step) -> IncomingMessageEnvelope | None:
+        return history.message_at(positions[step]) if step in positions else None
+
+    return _Ran(steps, effects, outputs, ran.stores, message_of, serdes, ran.error, failed)
+
+
+def _compared(a: _Ran, b: _Ran, progress: Progress, *, interrupted: bool) -> Comparison:
     both = [step for step in a.steps if step in b.steps]
 
     def message_of(step: _Step) -> MessageRef:
         return MessageRef(a.steps[step], step[0], step[1] or None)
 
-    found = list(differences(a.effects, b.effects, both, message_of))
+    found: list[Difference] = []
+    done = 0
+    try:
+        for parts in differences_in_parts(a.effects, b.effects, both, message_of):
+            done, found = parts
+            progress(done - 1, len(both) - 1)  # one of them is the begin
+    except KeyboardInterrupt:
+        interrupted = True
+        a, b = a.first(both[: max(done, 1)]), b.first(both[: max(done, 1)])
     if a.error != b.error:
         failed = next(each for each in (a.failed_at, b.failed_at, (None, "")) if each is not None)
         at = 1 + min(max(each.steps.values()) for each in (a, b) if each.error is not None)
@@ -233,7 +256,7 @@ def _compared(a: _Ran, b: _Ran) -> Comparison:
     order = _different_order(a.steps, b.steps)
     first = found[0] if found else order
     is_same = not found and not stores and len(a.steps) == len(b.steps)
-    message = None if first is None else a.messages.get((first.ssp, first.offset or ""))
+    message = None if first is None else a.message_of((first.ssp, first.offset or ""))
     return Comparison(
         equal=is_same and all(_bag(one) == _bag(other) for one, other in outputs.values()),
         first=first,
@@ -244,6 +267,7 @@ def _compared(a: _Ran, b: _Ran) -> Comparison:
         processed=(len(a.steps) - 1, len(b.steps) - 1),
         errors=(a.error, b.error),
         order=order,
+        interrupted=interrupted,
     )
 
 

@@ -108,7 +108,8 @@ class HotSwap(TimeTravel):
             while at < end and not work.stop.is_set():
                 at = history.next_edge(min(end, at + slices.size))
                 for number, replica in enumerate(replicas):
-                    errors[number] = errors[number] or _go_on(replica, at)
+                    errors[number] = errors[number] or _go_on(replica, at, end)
+                    self._collect(replica)
                 slices.end()
                 work.done = at - first
             return [
@@ -184,35 +185,52 @@ class HotSwap(TimeTravel):
             raise ContainerStateError("in a branch nothing is recorded to compare with: swap without replay")
         end = self.position
         begin = history.last_edge(max(history.oldest, end - count))
-        copy = self._replica(begin, factory, init=init)
-        now = self._ran_again(copy, begin, _go_on(copy, end))
-        was = self._effects_of(
-            history.writes(begin, now.end), self._made_of(history.outputs(begin, now.end), held=False)
-        )
-        found = list(differences(was, now.effects, sorted(was.keys() | now.effects.keys()), now.message_of))
-        if now.error is not None:
-            found = [each for each in found if each.position < now.end]
-            found.append(Difference(*now.message_of(now.end), "error", "", None, now.error))
-        return Swap(self.position, now.end - begin, tuple(found), end - begin, now.error)
+        copy, message_of = self._replica(begin, factory, init=init), partial(_message_ref, history)
+        found: list[Difference] = []
+        at, error, slices = begin, None, Slices()
+        # Compared slice by slice: so an interrupt is answered, and progress is shown, up to the end.
+        while at < end and error is None:
+            since, to = at, history.next_edge(min(end, at + slices.size))
+            error = _go_on(copy, to, end)
+            at, now = copy.replica.position, self._collect(copy)
+            was = self._effects_of(
+                history.writes(since, at), self._made_of(history.outputs(since, at), held=False)
+            )
+            found += differences(was, now, sorted(was.keys() | now.keys()), message_of)
+            slices.end()
+            if at < to:
+                break
+        if error is not None:
+            found = [each for each in found if each.position < at]
+            found.append(Difference(*message_of(at), "error", "", None, error))
+        return Swap(self.position, at - begin, tuple(found), end - begin, error)
 
     def _replica(self, begin: int, factory: Any, *, init: bool = False, fill: bool = False) -> _Again:
         """A copy with other code, and the state of a position. ``fill``: its ``init`` adds attributes that
         the former code had not. Raises ConfigError, TaskError where the code cannot be used."""
         replica = self._past_or_new().at(begin)
         replica.swap(factory, init=init, fill=fill and factory is not replica.factory)
-        return _Again(replica, len(replica.writes), len(replica.outputs))
+        return _Again(replica, len(replica.writes), len(replica.outputs), {})
+
+    def _collect(self, again: _Again) -> Mapping[int, Effects]:
+        """Add to the effects of a copy what it did since the last call; these."""
+        replica = again.replica
+        writes, outputs = replica.writes_from(again.writes), replica.outputs[again.outputs :]
+        again.writes += len(writes)
+        again.outputs += len(outputs)
+        new = self._effects_of(writes, self._made_of(outputs, held=False))
+        again.effects |= new
+        return new
 
     def _ran_again(
         self, again: _Again, begin: int, error: str | None, *, interrupted: bool = False
     ) -> RunAgain:
         """Everything that a copy did since it was made."""
-        replica, writes, outputs = again
-        effects = self._effects_of(
-            replica.writes_from(writes), self._made_of(replica.outputs[outputs:], held=False)
-        )
+        self._collect(again)
+        replica = again.replica
         stores = {task.name: self._entries(task) for task in replica.tasks}
         message_of = partial(_message_ref, self._living_history())
-        return RunAgain(effects, begin, replica.position, error, stores, message_of, interrupted)
+        return RunAgain(again.effects, begin, replica.position, error, stores, message_of, interrupted)
 
 
 class RunAgain(NamedTuple):
@@ -228,18 +246,19 @@ class RunAgain(NamedTuple):
     interrupted: bool = False
 
 
-class _Again(NamedTuple):
-    """A copy that runs messages again, and the numbers of writes and outputs that it began with."""
+class _Again(Struct):
+    """A copy that runs messages again, and its ``effects`` up to the so many-th write and output."""
 
     replica: Replica
     writes: int
     outputs: int
+    effects: dict[int, Effects]
 
 
-def _go_on(again: _Again, position: int) -> str | None:
-    """Run up to a position; the error where the task fails."""
+def _go_on(again: _Again, position: int, target: int) -> str | None:
+    """Run up to a position on the way to a target; the error where the task fails."""
     try:
-        again.replica.go_to(position)
+        again.replica.go_to(position, target)
     except TaskError as problem:
         return str(problem)
     return None

@@ -12,6 +12,7 @@ from streambench.debug.effects.events import Change, Output, changed_text
 from streambench.model import SystemStreamPartition
 
 _Step = TypeVar("_Step")
+_PART = 2_000
 
 Stores = dict[str, dict[str, dict[Any, Any]]]
 """Per task, store and key the values."""
@@ -63,6 +64,22 @@ def differences(
         found = _of_state(before.changes, after.changes) or _of_outputs(before.outputs, after.outputs)
         if found is not None:
             yield Difference(*message_of(step), *found)
+
+
+def differences_in_parts(
+    one: Mapping[_Step, Effects],
+    other: Mapping[_Step, Effects],
+    order: Sequence[_Step],
+    message_of: Callable[[_Step], MessageRef],
+) -> Iterator[tuple[int, list[Difference]]]:
+    """``differences`` part by part: again and again the number of steps looked at, and all differences at
+    them."""
+    found: list[Difference] = []
+    for begin in range(0, len(order), _PART):
+        part = order[begin : begin + _PART]
+        # Another list: an interrupt leaves the last one with its number.
+        found = [*found, *differences(one, other, part, message_of)]
+        yield begin + len(part), found
 
 
 _Found = tuple[str, str, Any, Any]

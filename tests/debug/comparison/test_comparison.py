@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from streambench.container.outputs.direct_writer import writing
 from streambench.debug import compare
 from streambench.debug.comparison.comparison_lines import comparison_lines
 from streambench.debug.control.session import Session
+from streambench.debug.effects.differences import Difference, differences_in_parts
 from streambench.errors import ConfigError, ContainerStateError, StreambenchError
 from tests.container.jobs import Bench
 from tests.container.stateful import with_systems
@@ -171,8 +173,9 @@ def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> N
         progress=lambda done, total: progress.append((done, total)),
     )  # fmt: skip
     assert found.interrupted
-    assert progress == sorted(progress)
-    assert 0 < progress[-1][0] < 3_000
+    ran = [each for each in progress if each[1] == 5_000]
+    assert ran == sorted(ran)
+    assert 0 < ran[-1][0] < 3_000
     at, other = found.processed
     assert at == other and 3_000 <= at < 5_000
     assert comparison_lines(found, ("one", "other"), str)[0].startswith(f"interrupted after {at:,} messages")
@@ -233,8 +236,41 @@ def test_an_interrupt_ends_a_comparison_over_a_session_with_what_was_found() -> 
     at, other = found.processed
     assert at == other and 1_000 <= at < 5_000
     assert found.first is not None and found.first.position == 2
-    assert progress == sorted(progress)
+    ran = [each for each in progress if each[1] == 5_000]
+    assert ran == sorted(ran)
     assert compare(Counter, Doubling, session).processed == (5_000, 5_000)
+
+
+@pytest.mark.parametrize("kind", ["messages", "session"])
+def test_an_interrupt_of_the_verdict_ends_it_with_what_was_compared(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*of: Any) -> Iterator[tuple[int, list[Difference]]]:
+        for done, found in differences_in_parts(*of):
+            yield done, found
+            if done == 50:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("streambench.debug.effects.differences._PART", 10)
+    monkeypatch.setattr("streambench.debug.comparison.comparison.differences_in_parts", interrupted)
+    inputs = words("ab" * 50)
+    session, _ = session_of(inputs=inputs)
+    session.step(100)
+    over: Any = inputs if kind == "messages" else session
+    config = CONFIG if kind == "messages" else None
+    found = compare(Counter, Doubling, over, config=config)
+    assert (found.interrupted, found.equal, found.processed) == (True, False, (49, 49))
+    assert found.first is not None and found.first.position == 2
+    assert (found.differing[-1].position, found.stores) == (48, {})
+    assert {each.position for sides in found.outputs.values() for side in sides for each in side} == set(
+        range(3, 50, 3)
+    )
+    assert comparison_lines(found, ("one", "other"), str)[0].startswith(
+        "interrupted after 49 messages through one and other: "
+    )
+    same = compare(Counter, Counter, over, config=config)
+    assert (same.interrupted, same.equal, same.processed) == (True, True, (49, 49))
+    session.stop()
 
 
 def test_a_comparison_from_a_condition_of_a_run_ends() -> None:

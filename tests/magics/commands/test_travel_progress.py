@@ -94,6 +94,16 @@ def test_an_interrupted_move_in_the_past_ends_live(endless: Shell, monkeypatch: 
     assert "Tally is at 1 of 3, in the past (" in endless.run("%stream back 2")
 
 
+def test_an_interrupted_swap_exchanges_nothing(endless: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = interrupt_later(endless)
+    shown = endless.fails("%stream swap --replay 3")
+    thread.join()
+    assert "Tally runs again what led there: at " in shown and "of 3 (interrupt the kernel to stop)" in shown
+    assert "Tally stays live, at 3\n" in shown
+    end(endless, monkeypatch)
+    assert endless.run("%stream swap --undo") == "Tally: there is no swap to take back"
+
+
 def test_an_interrupted_search_in_the_past_says_that_it_stays_there(
     endless: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
