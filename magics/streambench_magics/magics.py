@@ -316,6 +316,8 @@ class StreamMagics(
 
     def _show_it(self, job: Job, args: Namespace) -> None:
         say_if_busy(job)
+        if job.deployed is not None and not job.alive:
+            print(f"this is how it was here, before it {job.deployed}")
         self._close_panel(job.name, "shown again below")
         if not args.static and job.state not in ("stopped", "failed") and hasattr(self.shell, "kernel"):
             panel = Panel(job)
@@ -362,6 +364,13 @@ class StreamMagics(
                     done = figures["processed"] = session.processed_now
                     print(f"{job.name} is running: {counted(done, 'message')}, {job.busy_now}")
             state = f"{job.state}, {job.busy}" if job.busy else job.state
+            if job.deployed is not None and not job.alive:
+                print(f"{job.name} {job.deployed}; its lag is that behind its last commit")
+                state = f"{state} here"
+                figures = {"processed": job.deployed.messages, "lag": job.committed_lag}
+            elif not job.alive and (elsewhere := job.elsewhere):
+                print(f"{elsewhere}; its lag here is that behind its last commit")
+                figures["lag"] = job.committed_lag
             records.append(
                 {
                     "job": job.name,

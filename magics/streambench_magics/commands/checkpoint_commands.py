@@ -41,7 +41,8 @@ class CheckpointCommands(JobCommands):
         records: list[dict[str, Any]] = []
         with self._running(job):
             say_if_busy(job)
-            partitions = job.snapshot().partitions
+            # After a deployment the snapshot is older than the last commit.
+            partitions = () if job.deployed is not None else job.snapshot().partitions
         for each in partitions:
             last = {
                 "checkpoint": each.checkpointed,

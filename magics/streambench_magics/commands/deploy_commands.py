@@ -14,6 +14,7 @@ from streambench.counts import counted
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import print_ignored
 from streambench_magics.errors import MagicError
+from streambench_magics.jobs.deployed import Deployed
 from streambench_magics.jobs.jobs import Job, require_no_branch
 from streambench_magics.tables import Records
 
@@ -48,11 +49,17 @@ class DeployCommands(JobCommands):
         what = job.name if range is None else f"the backfill {range.name} of {job.name}"
         deploy_display = importlib.import_module("streambench_magics.panel.deploy_display").deploy_display
         with deploy_display(f"deploying {what} on {master}") as display:
-            result = (
-                spark.deploy(config, progress=display.show, **how)
-                if range is None
-                else spark.backfill(config, range, progress=display.show, **how)
-            )
+            if range is not None:
+                result = spark.backfill(config, range, progress=display.show, **how)
+            else:
+                job.deployed = deployed = Deployed(master)
+
+                def show(progress: Any) -> None:
+                    deployed.note(progress)
+                    display.show(progress)
+
+                result = spark.deploy(config, progress=show, **how)
+                deployed.messages = result.messages
         if range is not None:
             outputs = ", ".join(map(str, range.outputs(config, job.task)))
             print(f"the outputs of {range.name}: {outputs or 'none'}")

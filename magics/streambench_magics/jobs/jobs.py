@@ -27,6 +27,7 @@ from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.cell import file_name
+from streambench_magics.jobs.deployed import Deployed, committed_lag
 from streambench_magics.jobs.task_code import Stamp, code_now, file_stamp
 
 CHOICES = 160
@@ -99,6 +100,8 @@ class Job:
         # Its breakpoints and watches are those of the next session, too.
         self._former: Session | None = None
         self._stamp: Stamp | None = None
+        self.deployed: Deployed | None = None
+        """Its deployment on Spark, since it last ran here."""
 
     @property
     def config(self) -> Config:
@@ -113,7 +116,7 @@ class Job:
         job = Job(self.name, self._base, self._find_task, self.task_name, self._namespace)
         job._former = self._former
         job._inputs = self.inputs
-        job.history = self.history
+        job.history, job.deployed = self.history, self.deployed
         return job
 
     @property
@@ -139,6 +142,12 @@ class Job:
             return ""
         elsewhere = self.elsewhere
         return f"{elsewhere}; it is taken over from there, at its last commit" if elsewhere else ""
+
+    @property
+    def committed_lag(self) -> int | None:
+        """The number of messages behind its last commit, also where that was made elsewhere; None where there
+        is none, or that is not known."""
+        return committed_lag(self.config, job_name(self.config, self.task))
 
     @property
     def task(self) -> Any:
@@ -245,6 +254,7 @@ class Job:
             session.record_as(self._former)
         with show_restore_progress(session.container):
             session.start()
+        self.deployed = None
         return session
 
     @property

@@ -190,7 +190,8 @@ def _ran(session: Session, error: str | None) -> _Ran:
     effects = {places[each.position]: each for each in all_effects if each.position in places}
     outputs = [output for each in all_effects for output in each.outputs]
     failed = session.container.status.progress.unfinished
-    messages = {(each.ssp, each.offset): each for each in recording.messages}
+    messages: dict[_Step, IncomingMessageEnvelope] = {}
+    messages.update(((each.ssp, each.offset), each) for each in recording.messages)
     return _Ran(
         {step: at for at, step in places.items()}, effects, outputs, session.stores(),
         messages.get, StreamSerdes(recording.config),

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
+from streambench import Container
 from streambench.errors import StreambenchError, TaskError
 from streambench.spark.backfill import Backfill
-from streambench.spark.result import ContainerProgress, DeployProgress, DeployResult, progress_of
+from streambench.spark.result import (
+    ContainerProgress,
+    DeployedContainer,
+    DeployProgress,
+    DeployResult,
+    progress_of,
+)
 from tests.magics.conftest import Shell
 from tests.magics.jobs.test_cell import COUNTS, FUNCTIONS, GLOBALS, counted
 from tests.surroundings import missing
@@ -113,6 +120,43 @@ def test_progress_is_one_output_that_changes_and_ends_with_the_truth(
         ],
     ]
     assert '<progress max="100" value="70.0"' in ready.displayed[2]["text/html"]
+
+
+def test_the_list_of_jobs_shows_how_far_a_deployment_has_come(
+    ready: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = False
+
+    def deploy(config: Any, task: Any, master: str, progress: Any, **_: Any) -> Any:
+        with Container.from_config(config, task) as elsewhere:
+            done = elsewhere.run("caught-up")
+        progress(frame("running", 3, 2))
+        if fails:
+            raise StreambenchError("no room")
+        container = DeployedContainer(number=0, tasks=("Partition 0",), offsets={}, messages=done)
+        return DeployResult(job="double", containers=(container,), seconds=1.0)
+
+    monkeypatch.setattr("streambench.spark.deploy", deploy)
+    ready.run("%stream send log.numbers --from range(10)")
+    ready.run("%stream step 4")
+    ready.run("%stream deploy --master local[2]")
+    ready.run("%stream send log.numbers --from range(3)")
+    said = "double was deployed on local[2], with 6 messages there"
+    assert ready.run("%stream").splitlines() == [
+        f"{said}; its lag is that behind its last commit",
+        "job     state         task    inputs       processed  lag",
+        "double  stopped here  double  log.numbers          6    3",
+    ]
+    assert ready.run("%stream show") == f"this is how it was here, before it {said[7:]}"
+    ready.run("%stream checkpoints")
+    assert sorted(each["checkpoint"] for each in ready.value) == ["4", "4"]
+    ready.run("%stream step 1")
+    assert ready.run("%stream").splitlines()[-1].split()[-2:] == ["1", "2"]
+    fails = True
+    with pytest.raises(StreambenchError):
+        ready.run("%stream deploy --master local[2]")
+    assert "deployed on local[2], with 5 messages there" in ready.run("%stream")
+    assert ready.value[0]["lag"] == 0
 
 
 def test_an_interrupted_deployment_is_shown_as_stopped(
