@@ -31,6 +31,7 @@ from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.commands.compare_commands import CompareCommands
 from streambench_magics.commands.debug_commands import DebugCommands
 from streambench_magics.commands.deploy_commands import DeployCommands
+from streambench_magics.commands.endings import NOTHING_COMMITTED, committed_text, dropped_text
 from streambench_magics.commands.job_commands import name_and_number
 from streambench_magics.commands.record_commands import RecordCommands, recorded_line
 from streambench_magics.commands.status_messages import print_ignored, print_stop, say, say_if_busy
@@ -140,7 +141,14 @@ class StreamMagics(
         _check_name(args.name)
         replaced = self.bench.jobs.get(args.name)
         had_branch = replaced is not None and replaced.session is not None and replaced.session.branched
-        note = "closed to create the job again"
+        note, became = "closed to create the job again", ""
+
+        def close() -> None:
+            nonlocal became
+            assert replaced is not None
+            self._close_panel(args.name, note)
+            became = _ending(replaced)
+
         with contextlib.nullcontext() if replaced is None else self._running(replaced):
             job, old = self.bench.create(
                 args.name,
@@ -148,7 +156,7 @@ class StreamMagics(
                 args.config,
                 args.inputs,
                 history=args.history,
-                replaces=lambda: self._close_panel(args.name, note),
+                replaces=close,
             )
         reads = (
             f"reads {', '.join(job.inputs)}"
@@ -160,13 +168,6 @@ class StreamMagics(
         if elsewhere := job.elsewhere:
             print(f"{elsewhere}; the first step or run here takes it over, at its last commit")
         if old is not None:
-            became = (
-                ", which had failed: nothing since its last checkpoint is committed"
-                if old.state == "failed"
-                else ", which was stopped"
-                if old.session is not None
-                else ""
-            )
             print(f"it replaces the former {job.name}{became}{'; its branch is dropped' * had_branch}")
 
     def _attach(self, args: Namespace) -> None:
@@ -275,18 +276,25 @@ class StreamMagics(
             job.pause()
             failed = job.state == "failed"
             session = job.session
-            not_recorded = None if session is None else session.to_record
-            was_recorded = session is not None and session.recorded_to is not None
-            job.stop()
+            assert session is not None
+            not_recorded, was_recorded = session.to_record, session.recorded_to is not None
+            ended = (
+                f"{job.name} is stopped; a replay is in memory, and nothing of it has left that"
+                if session.recording is not None and not failed
+                else f"{job.name} has failed: {dropped_text(session)}"
+                if failed
+                else f"{job.name} is abandoned: {dropped_text(session)}"
+                if args.now
+                else f"{job.name} is stopped, with everything committed"
+            )
+            dropped = "; its branch is dropped" if session.branched else ""
+            if args.now:
+                job.give_up()
+            else:
+                job.stop()
         self._close_panel(job.name, "as it was when the job failed" if failed else STOPPED)
-        print(
-            f"{job.name} has failed: nothing since its last checkpoint is committed"
-            if failed
-            else f"{job.name} is stopped; a replay is in memory, and nothing of it has left that"
-            if session is not None and session.recording is not None
-            else f"{job.name} is stopped, with everything committed"
-        )
-        if was_recorded and session is not None and session.recorded is not None:
+        print(ended + dropped)
+        if was_recorded and session.recorded is not None:
             print(recorded_line(job, session.recorded))
         if not_recorded is not None:
             print(f"nothing was recorded to {not_recorded}: no commit came before the stop")
@@ -407,6 +415,24 @@ def _no_command(name: str) -> str:
     return " ".join(
         filter(None, [f"there is no %stream {name};", similar, "%stream help lists what there is"])
     )
+
+
+def _ending(job: Job) -> str:
+    """The end of a job that is replaced by another, before it is stopped for that."""
+    session = job.session
+    if session is None:
+        return ""
+    job.pause()
+    if job.state == "stopped":
+        return ", which was stopped"
+    if session.container.abandoned:
+        return f", which was abandoned: {NOTHING_COMMITTED}"
+    if job.state == "failed":
+        return f", which had failed: {NOTHING_COMMITTED}"
+    if session.recording is not None:
+        return ", which was a replay"
+    committed = committed_text(session)
+    return f", which was stopped{f': {committed}' if committed else ''}"
 
 
 def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:

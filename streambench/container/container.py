@@ -27,7 +27,7 @@ from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
 from streambench.container.observe.capture import keep_last_snapshot
-from streambench.container.observe.status import ContainerStatus
+from streambench.container.observe.status import ABANDONED, ContainerStatus
 from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
 from streambench.container.runtime import Resources, Runtime
@@ -268,7 +268,7 @@ class Container(ContainerView):
         else:
             self._check_outside()
         if self.state in ("new", "running"):
-            self.status.state, self.status.reason = "failed", "abandoned"
+            self.status.state, self.status.reason = "failed", ABANDONED
         if self.has_begun:
             self._loop.paused = True
         self.failure_hold.forget()

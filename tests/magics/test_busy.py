@@ -175,8 +175,14 @@ def test_a_panel_says_where_its_task_is_stuck_and_aborts_it(
     panel.close()
 
 
-def test_stop_now_is_a_stop_as_ever_where_nothing_is_stuck(stuck: Shell) -> None:
-    assert stuck.run("%stream stop --now Count") == "Count is stopped, with everything committed"
+def test_stop_now_commits_nothing_where_nothing_is_stuck_either(stuck: Shell) -> None:
+    assert stuck.run("%stream stop --now Count") == (
+        "Count is abandoned: nothing since its last checkpoint is committed: 1 message comes again with its "
+        "next start; outputs that are out already come again, too"
+    )
+    said = stuck.run("%stream step Count").splitlines()
+    assert said[0] == "Count had been abandoned; it goes on from its last checkpoint"
+    assert said[1].startswith("     1  mem.clicks.0@0")
 
 
 def test_the_mended_cell_tells_the_way_to_its_job(stuck: Shell) -> None:

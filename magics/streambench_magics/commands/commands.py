@@ -241,9 +241,10 @@ def _parsers() -> dict[str, Parser]:
     it.takes(
         "--now",
         action="store_true",
-        help="wait for no message that takes long: its task gets a KeyboardInterrupt, and nothing since the "
-        "last checkpoint is committed. What a task does that goes on all the same (time.sleep() ends only "
-        "when it returns) has no effect any more",
+        help="end it as a crash would: nothing since the last checkpoint is committed, and outputs that wait "
+        "for a commit are dropped. It waits for no message that takes long: its task gets a "
+        "KeyboardInterrupt. What a task does that goes on all the same (time.sleep() ends only when it "
+        "returns) has no effect any more",
     )
     it = takes_job(
         command(

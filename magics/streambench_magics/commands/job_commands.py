@@ -44,7 +44,8 @@ class JobCommands:
         if over := job.taken_over:
             print(over)
         if job.start():
-            print(f"{job.name} had {before}; it goes on {where}")
+            had = "been abandoned" if session is not None and session.container.abandoned else before
+            print(f"{job.name} had {had}; it goes on {where}")
             if cut:
                 print(cut)
             if rerun:

@@ -407,7 +407,9 @@ class Job:
         """Release the streams without a commit, also in the middle of a message; whether its task has
         ended, see ``Session.give_up``."""
         session = self.session
-        return session is None or not self.alive or session.give_up()
+        ended = session is None or not (self.alive or session.can_resume) or session.give_up()
+        self._changed()
+        return ended
 
     def set_inputs(self, inputs: list[str]) -> bool:
         """Read these streams from now on: a started job commits, stops, and goes on with them. Whether it was

@@ -23,6 +23,8 @@ from streambench.model import IncomingMessageEnvelope, PartitionMetadata, System
 from streambench.system.systems import Systems
 
 ContainerState = Literal["new", "running", "stopped", "failed"]
+ABANDONED = "abandoned"
+"""The reason of a container that was ended as a crash would, on demand."""
 
 
 class ContainerStatus:

@@ -9,7 +9,7 @@ from typing import Any
 from streambench.config import Config
 from streambench.container.observe.capture import take_snapshot
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot
-from streambench.container.observe.status import ContainerState, ContainerStatus
+from streambench.container.observe.status import ABANDONED, ContainerState, ContainerStatus
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.metrics.registry import MetricsRegistry
@@ -59,6 +59,11 @@ class ContainerView:
     def reason(self) -> str:
         """The reason of a failure; else empty."""
         return self.status.reason
+
+    @property
+    def abandoned(self) -> bool:
+        """True where it was ended as a crash would, on demand; its state is ``failed`` then."""
+        return self.state == "failed" and self.reason == ABANDONED
 
     @property
     def choices(self) -> Sequence[IncomingMessageEnvelope]:

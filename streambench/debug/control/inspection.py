@@ -118,6 +118,19 @@ class Inspection(Driven):
         are held back."""
         return self._between(lambda: self._outputs(since, self.position))
 
+    def uncommitted(self) -> tuple[int, int]:
+        """The messages processed since the last commit, and the outputs that wait for the next one. Both are
+        0 without a history."""
+        history = self.history
+        if history is None or not history.has_begun:
+            return 0, 0
+        return self._between(lambda: (history.latest - history.last_commit, len(history.pending)))
+
+    @property
+    def holds_outputs(self) -> bool:
+        """True where outputs wait for the commit, or never leave the session."""
+        return self._holds_all or (self.container.has_begun and self.container.runtime.outbox.whole)
+
     @property
     def message(self) -> IncomingMessageEnvelope | None:
         """The message at its position: the one before which it stopped or at which its task failed, else the

@@ -279,6 +279,7 @@ class Session(Stops):
     def abandon(self) -> None:
         """Drop everything as a crash would, after the current message."""
         self.pause()
+        self._past = None
         self._drive(self.container.abandon)
 
     def give_up(self, moment: float = _MOMENT_S) -> bool:
@@ -296,8 +297,8 @@ class Session(Stops):
         ended = self.pause(moment)
         if not ended and self.container.has_begun:
             self._leave_alone()
-        elif self.container.state == "running":
-            self._drive(self.container.abandon)
+        elif self.container.state == "running" or self.can_resume:
+            self.abandon()
         return ended
 
     @property

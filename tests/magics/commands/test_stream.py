@@ -163,7 +163,7 @@ def test_a_job_created_again_replaces_the_old_and_keeps_its_checkpoint(ip: Shell
     ip.run("%stream create Count --config inputs")
     ip.run("%stream step")
     said = ip.run("%stream create Count")
-    assert said.splitlines()[1] == "it replaces the former Count, which was stopped"
+    assert said.splitlines()[1] == "it replaces the former Count, which was stopped: 1 message is committed"
     ip.run("%stream step 10")
     assert sorted(seen(ip)) == ["b", "c", "d"]
 
@@ -293,7 +293,10 @@ def test_a_failure_in_the_background_is_raised_by_wait(ip: Shell) -> None:
     ip.run("%stream send mem.clicks bad --partition 0")
     ip.run("%stream run")
     assert 'raise ValueError("cannot count this")' in ip.fails("%stream wait")
-    assert ip.run("%stream stop") == "Count has failed: nothing since its last checkpoint is committed"
+    assert ip.run("%stream stop") == (
+        "Count has failed: nothing since its last checkpoint is committed: 4 messages come again with its "
+        "next start; outputs that are out already come again, too"
+    )
 
 
 @pytest.mark.parametrize(
