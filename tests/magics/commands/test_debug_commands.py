@@ -105,7 +105,7 @@ def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
     shown = delays.run("%stream step 10")
     assert lines(shown)[-5:] == [
         "delays is paused at 2: Partition 0 sent to mem.late: {'delay': 203} (breakpoint 2)",
-        "     2  mem.flights.0@1",
+        "     2  mem.flights.0@1  (round robin: nothing else was there)",
         '        message  {"to": "ORD", "delay": 203}',
         "        airports[ORD]  n 1 -> 2, late 0 -> 1",
         '        -> mem.late  {"delay": 203}',
