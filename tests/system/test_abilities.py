@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from streambench.planning.store_definitions import store_definitions
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams
 from streambench.system.systems import BUILTIN, Systems, abilities_of, kind_name
+from tests.conftest import CHECKOUT
 
 ABILITIES = {
     "in_process": {"memory"},
@@ -122,3 +124,11 @@ def test_a_file_of_a_plug_in_is_not_run_again_to_ask(
 def test_a_kind_is_named_as_errors_name_it() -> None:
     assert kind_name(of("streambench.system.log:LogSystemFactory"), "mine") == "log"
     assert kind_name(of(Pipe), "mine").endswith("Pipe")
+
+
+def test_the_page_of_plug_ins_lists_the_abilities_and_their_defaults() -> None:
+    page = (CHECKOUT / "docs" / "plugin.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page, re.MULTILINE))
+    config = Config()
+    assert listed.pop("creates_streams") == str(Plain().creates_streams)
+    assert listed == {name: str(getattr(abilities_of(config, "none"), name)) for name in ABILITIES}
