@@ -108,16 +108,9 @@ def make_plan(
         former = manager.last_generation()
         model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)
-        last, begins = manager.read_last(), {}
-        if backfill is not None and not last:
-            last = begins = backfill.begins(systems, metadata, model)
-        elif backfill is not None and backfill.start:
-            log.warning(
-                "the backfill %s has begun already: it continues from its checkpoints, and does not use the "
-                "start %s; to begin there, give the backfill another name",
-                backfill.name,
-                ", ".join(backfill.start),
-            )
+        last = manager.read_last()
+        begins = _begins(backfill, systems, metadata, model, last)
+        last = begins or last
         known = {ssp for each in last.values() for ssp in each.partitions}
         starting = StartingOffsets(config, systems, metadata, last, known)
         of_task = {
@@ -134,23 +127,18 @@ def make_plan(
             each.number: _offsets(systems, each, lambda task, ssp: of_task[task][ssp])
             for each in model.containers
         }
-        identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
         if config.text(MAX_MESSAGES) is not None:
             at_most = config.integer(MAX_MESSAGES) * stretch
             ends = ends_of_increment(config, systems, model, starts, ends, at_most)
-
-        def works(container: ContainerModel) -> bool:
-            of_tasks = [last[each.name] for each in container.tasks if each.name in last]
-            return (
-                not _all_recorded(container, last, identities)
-                or any(
-                    _is_before(systems, ssp, start, ends[ssp])
-                    for ssp, start in starts[container.number].items()
-                )
-                or is_window_due(config, task, of_tasks, now_ms)
-            )
-
-        working = tuple(each.number for each in model.containers if works(each))
+        identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
+        # The others have nothing to record, to read or to call.
+        working = tuple(
+            each.number
+            for each in model.containers
+            if not _all_recorded(each, last, identities)
+            or _has_messages(systems, starts[each.number], ends)
+            or is_window_due(config, task, _checkpoints_of(each, last), now_ms)
+        )
         return DeployPlan(
             config,
             task,
@@ -164,6 +152,39 @@ def make_plan(
             dealt.measure,
             dealt.seconds,
         )
+
+
+def _begins(
+    backfill: Backfill | None,
+    systems: Systems,
+    metadata: Metadata,
+    model: JobModel,
+    last: Mapping[str, Checkpoint],
+) -> dict[str, Checkpoint]:
+    """The checkpoints with which a backfill begins; none where it has begun, or there is no backfill.
+    ``last``: those that there are."""
+    if backfill is None:
+        return {}
+    if not last:
+        return backfill.begins(systems, metadata, model)
+    if backfill.start:
+        log.warning(
+            "the backfill %s has begun already: it continues from its checkpoints, and does not use the "
+            "start %s; to begin there, give the backfill another name",
+            backfill.name,
+            ", ".join(backfill.start),
+        )
+    return {}
+
+
+def _checkpoints_of(container: ContainerModel, last: Mapping[str, Checkpoint]) -> list[Checkpoint]:
+    return [last[task.name] for task in container.tasks if task.name in last]
+
+
+def _has_messages(
+    systems: Systems, starts: Mapping[SystemStreamPartition, str], ends: Mapping[SystemStreamPartition, str]
+) -> bool:
+    return any(_is_before(systems, ssp, start, ends[ssp]) for ssp, start in starts.items())
 
 
 def open_generation(planned: DeployPlan) -> int:
