@@ -69,8 +69,8 @@ class WindowsLeft(Struct, frozen=True):
 def kept_window(checkpoint: Checkpoint | None) -> int | None:
     """The time (milliseconds since 1970) from which a task's next window counts; None: from its next start.
 
-    After a rewind it counts from the next start: the time in between was not that of the messages that come
-    again."""
+    After a rewind it counts from the next start: the time in between has nothing to do with the messages that
+    come again."""
     return checkpoint.window_ms if checkpoint is not None and checkpoint.generation else None
 
 
@@ -107,8 +107,8 @@ class Windows:
     """Calls ``window()`` of tasks when its time has come. ``due_ns``: when that is next (monotonic).
 
     While a container runs, time is monotonic. Between two starts only the wall clock goes on, so what is kept
-    is a wall time. At the start it counts as passed what the wall clock says, but never less than nothing,
-    should that clock have been set back.
+    is a wall time. At a start the time that passed is that of the wall clock; it is 0 where that clock was
+    set back.
 
     Tasks whose last windows were at different times (they come from other containers, say) keep their own
     times. Those that are due together stay together.

@@ -98,9 +98,9 @@ class SystemConsumer(ABC):
         """True where everything that was there at the last ``poll`` of this partition has been returned.
         False while that is unknown.
 
-        It decides when a bootstrap stream lets others go, and when ``run(until="caught-up")`` ends. It counts
-        even against ``SystemAdmin.metadata``, since the newest offset named there may have been removed. A
-        poll that returns nothing is not enough for it."""
+        It decides when a bootstrap stream no longer blocks others, and when ``run(until="caught-up")`` ends.
+        It counts even against ``SystemAdmin.metadata``, since the newest offset named there may have been
+        removed. A poll that returns nothing is not enough for it."""
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         """As ``poll``, by the column. Override it where messages are read in columns anyway; the container

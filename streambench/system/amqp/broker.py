@@ -253,8 +253,8 @@ def without_limit(arguments: Mapping[str, Any], server: Mapping[str, Any]) -> di
     """The arguments with which this server (as it describes itself) makes such a queue, and keeps what is in
     it.
 
-    RabbitMQ 4 drops what was delivered 20 times from a quorum queue, unless the queue says -1. One older than
-    that has no such limit, and drops at the second delivery what is in a queue that says -1.
+    RabbitMQ 4 drops what was delivered 20 times from a quorum queue, unless the queue says -1. Older servers
+    have no such limit; there, -1 drops a message at its second delivery.
     """
     found = dict(arguments)
     version = str(server.get("version", "")).partition(".")[0]
@@ -281,8 +281,8 @@ def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:
     """The offsets of the messages at one end of a stream queue (of a whole chunk of them at least); None
     where it is empty.
 
-    The protocol cannot ask for it. But a reader gets a chunk as a whole. The answer to a second reader, who
-    has to ask the log as the first one did, follows what the first one got.
+    The protocol has no request for offsets, but a reader gets a chunk as a whole. A second reader is
+    answered behind the first one: then the chunk of the first one is complete.
     """
     channel = open_channel()
     found: list[int] = []

@@ -21,7 +21,7 @@ _PENDING_BYTES = 1 << 20
 
 
 def check_writable(system: str, stream: str, path: Path) -> None:
-    """Raise StreamSystemError where a file cannot be appended to for what it is, with what to use instead."""
+    """Raise StreamSystemError, with the remedy, where a file of this kind cannot be appended to."""
     if path.name.endswith((".csv", ".gz")):
         what = "CSV files" if path.name.endswith(".csv") else "compressed files"
         raise StreamSystemError(

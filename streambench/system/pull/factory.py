@@ -76,9 +76,9 @@ class PullSystemFactory(SystemFactory):
         """The offsets of the oldest and the newest message as of now, both None in an empty partition;
         ``upcoming`` may be left None. None where that is not known.
 
-        They decide when a partition has caught up, and so when a bootstrap stream lets others go: the newest
-        message has to be read. Asked whenever ``get_message`` returns None, about ten times a second in a
-        partition that is idle: keep it cheap."""
+        They decide when a partition has caught up, and so when a bootstrap stream no longer blocks others:
+        the newest message has to be read. Asked whenever ``get_message`` returns None, about ten times a
+        second in a partition that is idle: keep it cheap."""
         return None
 
     def compare(self, offset: str, other: str) -> int | None:
