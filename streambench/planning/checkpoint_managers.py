@@ -26,8 +26,8 @@ def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False)
     system, else in the only other one that keeps checkpoints.
 
     A job that has none of these keeps its checkpoints in memory. A kind of system keeps checkpoints where its
-    factory has a method ``get_checkpoint_manager(system, config, job)``. A system in the memory of this
-    process does without it, and they are kept there, too.
+    factory has a method ``get_checkpoint_manager(system, config, job)``. Log systems and those in the memory
+    of this process do without it.
     ``is_quiet``: to look only, without a warning of checkpoints that are lost. Raises ConfigError.
     """
     keep = config.integer("task.checkpoint.history")
@@ -58,6 +58,8 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     setting = f"systems.{system}.samza.factory"
     if config.text(setting) is None:
         raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
+    if system in log_systems(config):
+        return commit_journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job)
     made = load.resolve(config, setting, group=GROUP, builtin=BUILTIN)
     factory: Any = load.instantiate(config, setting, made) if isinstance(made, type) else made
     get = getattr(factory, "get_checkpoint_manager", None)

@@ -17,8 +17,10 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.store_definitions import store_definitions
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.system.capabilities import StagedWrites
+from streambench.system.log.factory import LogSystemFactory
 from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams
-from streambench.system.systems import BUILTIN, Systems, abilities_of, kind_name
+from streambench.system.systems import BUILTIN, Systems, abilities_of, keepers, kind_name
 from tests.conftest import CHECKOUT
 
 ABILITIES = {
@@ -106,6 +108,17 @@ def test_what_is_in_this_process_is_not_shared_and_keeps_checkpoints() -> None:
         check_shareable(config, Systems(config), checkpoints, "containers")
     with pytest.raises(ConfigError, match="keeps no checkpoints"):
         checkpoint_manager(of(Plain, task_checkpoint_system="mine"), "job-1")
+
+
+class Shelves(LogSystemFactory):
+    """A log of another kind: it does not keep checkpoints unless it says how."""
+
+
+def test_what_derives_from_a_log_keeps_checkpoints_only_where_it_says_so(tmp_path: Path) -> None:
+    config = of(Shelves, systems_mine_path=tmp_path)
+    assert keepers(config) == []
+    assert isinstance(checkpoint_manager(config, "job-1"), MemoryCheckpointManager)
+    assert isinstance(Systems(config).factory("mine"), StagedWrites)
 
 
 def test_a_file_of_a_plug_in_is_not_run_again_to_ask(

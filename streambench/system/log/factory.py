@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.system.api import SystemFactory
-from streambench.system.commit_journal import commit_journal
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.consumer import LogConsumer
 from streambench.system.log.producer import LogProducer
@@ -38,10 +36,6 @@ class LogSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
         return LogAdmin(system, log_of(system, config))
-
-    def get_checkpoint_manager(self, system: str, config: Config, job: str) -> CheckpointManager:
-        """The checkpoints of a job, in a commit journal beside the streams."""
-        return commit_journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job)
 
     @contextmanager
     def staged_write(
