@@ -37,11 +37,14 @@ _VARIABLES = (
     "_JAVA_OPTIONS",
 )
 _SILENT = "-Xlog:disable"
-_ENDING, _NONE, _SEEN = ".jsa", ".none", ".seen"
+_ENDING, _NONE, _SEEN, _LATE = ".jsa", ".none", ".seen", ".late"
 _PROBE_S = 60
 _AGAIN_S = 24 * 3600
 _UNUSED_S = 30 * 24 * 3600
-_KEPT_S = {_ENDING: _UNUSED_S, _NONE: _UNUSED_S, _SEEN: _UNUSED_S, ".part": 3600}
+_KEPT_S = {_ENDING: _UNUSED_S, _NONE: _UNUSED_S, _SEEN: _UNUSED_S, _LATE: _UNUSED_S, ".part": 3600}
+# Some 10 s of CPU, of which a busy machine gives little: the next session waits twice as long.
+_WRITTEN_WITHIN_S = 120
+_TRIES = 3
 
 
 class ClassArchive:
@@ -67,19 +70,41 @@ class ClassArchive:
         """True where the JVM writes the archive when it exits, which takes seconds."""
         return self._written is not None
 
-    def keep(self, *, is_complete: bool) -> None:
-        """Put in place what the JVM has written as it exited. ``is_complete``: it has exited by itself. That
-        it wrote nothing, or took too long, is noted, so that the next ones do not try again."""
+    @property
+    def written_within_s(self) -> int:
+        """The seconds in which the JVM must have written the archive and ended."""
+        return int(_WRITTEN_WITHIN_S * 2 ** self._tries())
+
+    def keep(self, *, is_complete: bool, is_late: bool = False) -> None:
+        """Put in place what the JVM has written as it exited. ``is_complete``: it has exited by itself.
+        ``is_late``: it took too long. The next session tries again then, with more time, up to
+        ``_TRIES`` times. Any other failure is noted, so that the next ones do not try again for a day."""
         if self._written is None:
             return
         try:
             if is_complete and self._written.exists():
                 _sweep(self._cache)
                 _copy(self._written, self._cache / f"{self._key}-{_checked(self._written)}{_ENDING}")
+            elif is_late and self._tries() < _TRIES - 1:
+                with self._late.open("a") as file:
+                    file.write(".")
+                return
             else:
                 self._note_failure()
+            self._late.unlink(missing_ok=True)
         except OSError as error:
             log.debug("the class data archive was not kept: %s", error)
+
+    @property
+    def _late(self) -> Path:
+        return self._cache / f"{self._key}{_LATE}"
+
+    def _tries(self) -> int:
+        """The number of sessions, one after the other, whose JVM took too long."""
+        try:
+            return min(self._late.stat().st_size, _TRIES)
+        except OSError:
+            return 0
 
     def close(self) -> None:
         """Let other sessions make the archive, if this one has not."""

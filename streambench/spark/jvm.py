@@ -26,6 +26,8 @@ class Jvm:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_interrupted = False
+        self.is_late = False
+        """It was killed because it did not exit in time."""
 
     def launch(self, conf: SparkConf, output: BinaryIO) -> Any:
         """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises
@@ -60,6 +62,7 @@ class Jvm:
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self.is_late = True
             return False
         else:
             return self._process.returncode == 0

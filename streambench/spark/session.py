@@ -49,7 +49,6 @@ _ATTEMPTS = 4
 _CONNECT_PORT = 15002
 _CONNECT_S = 10
 _EXIT_S = 20
-_ARCHIVE_S = 120
 
 # Short-lived: what the second compiler would gain, it costs.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -469,7 +468,8 @@ class _OwnLease(Lease):
             if self._archive is None or not self._archive.is_in_the_making:
                 self._jvm.end(_EXIT_S)
             elif keeps_archive:
-                self._archive.keep(is_complete=self._wait_for_archive())
+                is_complete = self._wait_for_archive(self._archive.written_within_s)
+                self._archive.keep(is_complete=is_complete, is_late=self._jvm.is_late)
             else:
                 self._jvm.end(0)
         finally:
@@ -478,7 +478,7 @@ class _OwnLease(Lease):
             SparkContext._gateway, SparkContext._jvm = self._former
             self._temporary.remove()
 
-    def _wait_for_archive(self) -> bool:
+    def _wait_for_archive(self, seconds: float) -> bool:
         """End the JVM, which writes the archive of its classes; True where it has. Ctrl-C gives up the
         archive alone: the work of the session is done."""
         if _is_watched():
@@ -487,7 +487,7 @@ class _OwnLease(Lease):
                 "takes up to a minute; Ctrl-C skips it"
             )
         try:
-            return self._jvm.end(_ARCHIVE_S)
+            return self._jvm.end(seconds)
         except KeyboardInterrupt:
             return False
 

@@ -135,6 +135,21 @@ def test_a_jvm_that_was_killed_as_it_wrote_leaves_no_archive(environment: Enviro
     assert environment.archive().is_in_the_making
 
 
+def test_a_jvm_that_wrote_for_too_long_gets_more_time_in_the_next_sessions(environment: Environment) -> None:
+    given = []
+    for _ in range(3):
+        archive = environment.archive()
+        assert archive.is_in_the_making
+        given.append(archive.written_within_s)
+        archive.keep(is_complete=False, is_late=True)
+        archive.close()
+    assert given == [120, 240, 480]
+    assert environment.archive().options == ""
+    (note,) = cache().glob("*.none")
+    note.unlink()
+    assert environment.archive().written_within_s == 120
+
+
 def test_no_archive_where_none_can_be_kept(
     environment: Environment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
