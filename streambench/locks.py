@@ -71,14 +71,18 @@ class Held:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def locked(cls, path: Path, *, create: bool = True, flags: int = os.O_RDWR) -> Held:
+    def locked(
+        cls, path: Path, *, create: bool = True, flags: int = os.O_RDWR, is_shared: bool = False
+    ) -> Held:
         """Take the lock; the file is created if need be, and if it may be. ``flags``: how it is opened.
-        Raises BlockingIOError where another one has it, and other OSErrors."""
+        ``is_shared``: with all others that share it. Raises BlockingIOError where another one has it, and
+        other OSErrors."""
         with _noting:
             opened = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
             held = not_for_children(cls(opened))
         try:
-            fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+            fcntl.flock(held.descriptor, kind | fcntl.LOCK_NB)
         except OSError:
             held.close()
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -85,12 +85,16 @@ def checkpoints(
         if rewind:
             if history or json:
                 raise typer.BadParameter("--rewind goes without --history and --json")
-            if running.if_running == "refuse":
-                from streambench.job.running import check_not_running
+            from streambench.job.running import check_not_running
+            from streambench.job.starting import starting
 
+            if running.if_running == "refuse":
                 check_not_running(settings, name, "rewind")
             try:
-                _rewind(Rewind(settings, systems, name, manager, _warn), rewind, yes=yes)
+                planned = Rewind(settings, systems, name, manager, _warn)
+                # Another process may start the job while its user is asked.
+                alone = starting(settings, name, "rewind", running.if_running)
+                _rewind(planned, rewind, yes=yes, alone=alone)
             except NoPlaceError as error:
                 raise typer.BadParameter(str(error)) from error
         elif history:
@@ -148,7 +152,13 @@ def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> I
             yield {**row, "again": lag_between(row["next"], now) if row["next"] is not None else None}
 
 
-def _rewind(rewind: Rewind, wishes: Sequence[str], *, yes: bool) -> None:
+def _rewind(
+    rewind: Rewind,
+    wishes: Sequence[str],
+    *,
+    yes: bool,
+    alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
+) -> None:
     rewind.add(wishes)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("going back needs --yes where there is no terminal to ask")
@@ -158,7 +168,8 @@ def _rewind(rewind: Rewind, wishes: Sequence[str], *, yes: bool) -> None:
             print(f"{task}: would go on with {places}")
         if not typer.confirm("Go back?"):
             raise typer.Exit(1)
-    generation = rewind.apply()
+    with alone:
+        generation = rewind.apply()
     if yes:
         for task, places in goals.items():
             print(f"{task}: goes on with {places}")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from streambench.job.processes import OnSnapshots
     from streambench.job.restarts import Restart
     from streambench.job.result import RunResult
+    from streambench.job.running import IfRunning
 
 
 class RunOptions(RunningOption):
@@ -114,19 +115,19 @@ def run(
         path = options.capture.absolute()
         settings = settings.with_values({"task.capture": "on", "task.capture.path": path})
     goal: Until = messages if messages is not None else "caught-up" if until is not None else None
-    if options.if_running == "refuse":
-        from streambench.job.running import check_not_running
-
-        check_not_running(settings, named_job(settings), "run", container=container, join=join)
     if watch:
         from streambench.cli.watch import watch as watch_job
+        from streambench.job.starting import starting
 
-        _show_end(watch_job(settings, goal, container), goal)
+        with starting(settings, named_job(settings), "run", options.if_running, container=container):
+            ended = watch_job(settings, goal, container)
+        _show_end(ended, goal)
         return
     hint = WaitingHint(
         settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
     )
-    _run_shown(settings, goal, hint, container=container, join=join, quiet=quiet, json=json)
+    run_job = partial(_run_shown, settings, goal, hint, container=container, join=join)
+    run_job(quiet=quiet, json=json, if_running=options.if_running)
 
 
 def _run_shown(
@@ -138,6 +139,7 @@ def _run_shown(
     join: bool,
     quiet: bool,
     json: bool,
+    if_running: IfRunning,
 ) -> None:
     """Run the job with a table or lines of its progress. Raises Exit where it was stopped before its goal."""
     from rich.console import Console
@@ -163,6 +165,7 @@ def _run_shown(
                 on_restart=on_restart,
                 join=join,
                 on_hang=partial(_give_up, display),
+                if_running=if_running,
             )
     except SystemExit as end:
         # It must not end this command as if all were done.

@@ -25,9 +25,10 @@ from streambench.job.pickling import shipped, shipped_names
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
 from streambench.job.result import ContainerRun, RunResult
 from streambench.job.runner import EVERY_S, ContainerRunner, OnHang
-from streambench.job.running import IfRunning, check_if_running, check_not_running
+from streambench.job.running import IfRunning, check_if_running
 from streambench.job.shareable import check_shareable
 from streambench.job.signals import StopSignals
+from streambench.job.starting import starting
 from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
@@ -92,14 +93,32 @@ def run(
     config = Config.of(config)
     config.validate()
     check_if_running(if_running)
-    if if_running == "refuse":
-        name = job_name(config, _factory(config, task))
-        check_not_running(config, name, "run", container=container, join=join)
+    _check_goal(config, until, container, join=join)
     began = time.monotonic()
-    with limit_named():
+    # The task is loaded only where the configuration leaves the name to it.
+    is_named = "job.name" in config or config.origin
+    name = job_name(config, task if is_named else _factory(config, task))
+    with limit_named(), starting(config, name, "run", if_running, container=container, join=join):
         watch = _Watch(on_snapshots, on_restart, every_s, on_hang)
         name, runs = _run(config, until, task, container, watch, join=join)
     return RunResult(name, tuple(runs), time.monotonic() - began)
+
+
+def _check_goal(config: Config, until: Until, container: int | None, *, join: bool) -> None:
+    """Raise ConfigError where a goal is none for those that are to run."""
+    if join and (until is not None or container is not None):
+        raise ConfigError(
+            "a member of a group (join) runs until it is stopped, with its share of the tasks: "
+            "until=None, no container"
+        )
+    if not join and container is None and config.integer(_COUNT) > 1 and until not in (None, "caught-up"):
+        what = "a number of messages" if isinstance(until, int) else "a function"
+        raise ConfigError(
+            f"{_COUNT}={config[_COUNT]}: several containers run side by side and cannot stop at {what} "
+            "together; run until 'caught-up', "
+            f"name one container (container=0, or --container 0), or set {_COUNT}=1",
+            key=_COUNT,
+        )
 
 
 class _Watch(Struct, frozen=True):
@@ -121,11 +140,6 @@ def _run(
     config: Config, until: Until, task: Any, container: int | None, watch: _Watch, *, join: bool
 ) -> tuple[str, list[ContainerRun]]:
     if join:
-        if until is not None or container is not None:
-            raise ConfigError(
-                "a member of a group (join) runs until it is stopped, with its share of the tasks: "
-                "until=None, no container"
-            )
         return _as_member(config, task, watch)
     elif container is None and config.integer(_COUNT) > 1:
         return _in_processes(config, until, task, watch)
@@ -208,14 +222,6 @@ def _in_processes(
     task: Any,
     watch: _Watch,
 ) -> tuple[str, list[ContainerRun]]:
-    if until not in (None, "caught-up"):
-        what = "a number of messages" if isinstance(until, int) else "a function"
-        raise ConfigError(
-            f"{_COUNT}={config[_COUNT]}: several containers run side by side and cannot stop at {what} "
-            "together; run until 'caught-up', "
-            f"name one container (container=0, or --container 0), or set {_COUNT}=1",
-            key=_COUNT,
-        )
     package = None if task is None else shipped(task)
     name = job_name(config, _factory(config, task))
     model, generation = _planned(config, name)

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -28,18 +28,17 @@ from streambench.job.running import (
     known_leases,
     running_error,
 )
+from streambench.job.starting import await_lease, turn_to_start
 from streambench.locks import Held, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 0.1
 _GLANCE_S = 0.2
 _GONE_S = 2.0
 # A lease that the broker has ended, of a process that lives, is there again within seconds: 15 s of absence.
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
-_SEEN_WITHIN_S = 60.0
 
 
 class DeploymentLock:
@@ -59,8 +58,9 @@ class DeploymentLock:
         refused. Raises JobRunningError as ``check``, and then holds no more than before."""
         was_held = self._is_held
         try:
-            self._take()
-            self.check()
+            with self._turn_to_start():
+                self._take()
+                self.check()
         except BaseException:
             if not was_held:
                 self.release()  # a service that tries again later must not keep others away until then
@@ -86,8 +86,8 @@ class DeploymentLock:
         if path is None:
             self._take_lease()
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._held = _locked(path)
         except BlockingIOError:
             if not self._takes_over:
@@ -131,21 +131,16 @@ class DeploymentLock:
 
     def _take_lease(self) -> None:
         """Hold a lease that others see."""
-        self._leases = leases = checkpoint_manager(self._config, self._job)
-        self.leased_as = leases.take_lease("deploy")
-        until, why = time.monotonic() + _SEEN_WITHIN_S, ""
-        while self.leased_as and not why:
-            holders = known_leases(leases, self._job)
-            if holders is None or any(each.name == self.leased_as for each in holders):
-                return
-            if leases.is_lease_refused:
-                why = "the user of the job may not join the group of its leases"
-            elif time.monotonic() >= until:
-                why = f"its lease was not taken within {_SEEN_WITHIN_S:g} s"
-            else:
-                time.sleep(_AGAIN_S)
-        if why:
-            log.warning("%s: other deployments do not see this one: %s", self._job, why)
+        self._leases = checkpoint_manager(self._config, self._job)
+        self.leased_as = self._leases.take_lease("deploy")
+        await_lease(self._leases, self._job, self.leased_as)
+
+    def _turn_to_start(self) -> AbstractContextManager[object]:
+        """The lock of starts: a run that begins at this moment is seen then, and sees this deployment."""
+        path = None if self._is_held else self._path()
+        if path is None:
+            return nullcontext()
+        return turn_to_start(path.parent, self._job, "deploy", self.check, refuses=not self._takes_over)
 
     def _path(self) -> Path | None:
         manager = checkpoint_manager(self._config, self._job)

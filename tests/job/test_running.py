@@ -17,6 +17,7 @@ from streambench.errors import ConfigError, FencedError
 from streambench.job.run import container_of
 from streambench.job.running import JobRunningError
 from tests.job.project import Project
+from tests.job.together import RUNS, begun_together
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,18 @@ def test_a_call_takes_over_a_job_that_runs_unless_it_is_to_refuse(project: Proje
     with pytest.raises(FencedError):
         running.run("caught-up")
         running.stop()
+    assert sb.run(project.config, if_running="refuse").messages == 0
+
+
+@pytest.mark.parametrize("containers", [1, 2])
+def test_of_runs_that_begin_together_one_goes_on(project: Project, containers: int) -> None:
+    project.fill(10)
+    given = {"job.container.count": containers, "systems.log.path": project.directory / "streams"}
+    config = project.config.with_values(given)
+    with begun_together(RUNS, config, "up-1") as answers:
+        held, refused = sorted(answers, key=lambda each: each != "held")
+        assert held == "held"
+        assert refused.startswith("up-1 is running: process ")
     assert sb.run(project.config, if_running="refuse").messages == 0
 
 

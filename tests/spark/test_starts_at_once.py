@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from streambench import Config
 from streambench.container.container import Container
 from streambench.spark import JobRunningError, deploy, shared_session
 from streambench.spark.running import DeploymentLock
+from tests.job.together import begun_together
 from tests.spark.conftest import Job
 
+#: A program that begins to deploy.
 STARTS = """
 import sys
 from streambench import Config
@@ -33,33 +30,13 @@ sys.stdin.readline()
 """
 
 
-@contextmanager
-def begun_together(config: Config, job: str, processes: int = 2) -> Iterator[list[str]]:
-    """The answers of processes that begin to deploy a job at one moment."""
-    text = "".join(f"{key}={value}\n" for key, value in config.items())
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with ExitStack() as stack:
-        begun = [
-            stack.enter_context(subprocess.Popen([sys.executable, "-c", STARTS, text, job], **pipes))
-            for _ in range(processes)
-        ]
-        stack.callback(lambda: [each.stdin.close() for each in begun if each.stdin is not None])
-        answers = [each.stdout for each in begun if each.stdout is not None]
-        assert [each.readline() for each in answers] == ["ready\n"] * processes
-        for each in begun:
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        yield [each.readline().strip() for each in answers]
-
-
 def ignore(envelope: Any, collector: Any, coordinator: Any) -> None:
     pass
 
 
 def test_of_deployments_that_begin_together_one_goes_on(job: Job) -> None:
     config = job.config.with_values({"systems.log.path": job.directory / "streams"})
-    with begun_together(config, "job-1", 3) as answers:
+    with begun_together(STARTS, config, "job-1", 3) as answers:
         held, *refused = sorted(answers)
         assert held == "held"
         assert [each.startswith("job-1 is being deployed by process ") for each in refused] == [True, True]

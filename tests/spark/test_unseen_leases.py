@@ -11,6 +11,7 @@ from streambench import Config
 from streambench.checkpoint.api import LeaseHolder
 from streambench.errors import StreamSystemError
 from streambench.job import running as job_running
+from streambench.job import starting
 from streambench.job.running import JobRunningError
 from streambench.spark import running
 from streambench.spark.running import DeploymentLock
@@ -70,12 +71,12 @@ def test_leases_that_may_not_be_seen_are_warned_of_once(
 def test_a_lease_that_is_not_taken_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running, "_SEEN_WITHIN_S", 0.2)
+    monkeypatch.setattr(starting, "_SEEN_WITHIN_S", 0.2)
     lock = lock_of(Leases(is_seen=True, is_taken=False), monkeypatch)
     with caplog.at_level(logging.WARNING):
         lock.acquire()
     assert [each.getMessage() for each in caplog.records] == [
-        "job-1: other deployments do not see this one: its lease was not taken within 0.2 s"
+        "job-1: other starts of the job do not see this one: its lease was not taken within 0.2 s"
     ]
 
 
@@ -88,7 +89,7 @@ def test_a_lease_that_may_not_be_taken_is_warned_of_at_once(
         lock_of(leases, monkeypatch).acquire()
     [warning] = [each.getMessage() for each in caplog.records]
     assert warning.startswith(
-        "job-1: other deployments do not see this one: the user of the job may not join"
+        "job-1: other starts of the job do not see this one: the user of the job may not join"
     )
 
 
