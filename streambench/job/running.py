@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -35,6 +38,7 @@ _PATIENCE_S = 5.0
 _AGAIN_S = 0.1
 # A broker ends a lease a little later than it has promised.
 _LATE_S = 5.0
+_LEASES_WITHIN_S = 5.0
 
 
 class JobRunningError(StreambenchError):
@@ -159,6 +163,42 @@ def running_error(job: str, what: str, command: str, more: str = "") -> JobRunni
         f"{job} {what}: stop that first, or {command} with --if-running take-over{in_python}, which ends it "
         f"at its last commit{more}"
     )
+
+
+def work_elsewhere(config: Config, job: str) -> str:
+    """The processes that are at work for a job, in words; empty where there are none, or that is not known
+    within seconds. Of leases, those of other processes: its own end a little later than its containers.
+    Raises ConfigError."""
+    with closing(checkpoint_manager(config, job, is_quiet=True)) as manager:
+        if isinstance(manager, JournalCheckpointManager):
+            if holders := manager.holders():
+                return described_holders(holders)
+            path = None if manager.directory is None else manager.directory / DEPLOYMENT_LOCK
+            return f"{deployer(path)} deploys it" if path is not None and is_locked(path) else ""
+    return _leased_work(config, job) if manager.lease_s else ""
+
+
+def _leased_work(config: Config, job: str) -> str:
+    found: list[LeaseHolder] = []
+
+    def ask() -> None:
+        with closing(checkpoint_manager(config, job, is_quiet=True)) as manager:
+            try:
+                found.extend(manager.lease_holders())
+            except StreambenchError as error:
+                log.debug("it is not known if another process works for %s: %s", job, error)
+
+    asking = threading.Thread(target=ask, name="leases", daemon=True)  # a broker may not answer for long
+    asking.start()
+    asking.join(_LEASES_WITHIN_S)
+    own = os.getpid(), socket.gethostname()
+    others = [each for each in found if (each.process, each.host) != own and not _is_left(each)]
+    if not others:
+        return ""
+    first = others[0]
+    container = f"has container {first.container}" if first.container is not None else "runs it"
+    more = f", and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"{first} {'deploys it' if first.work == 'deploy' else container}{more}"
 
 
 def container_holders(config: Config, job: str) -> dict[int, str]:

@@ -26,7 +26,7 @@ from streambench.container.container import Container
 from streambench.errors import StreamSystemError
 from streambench.job.failure import Failure
 from streambench.job.run import container_of, run
-from streambench.job.running import JobRunningError, check_not_running
+from streambench.job.running import JobRunningError, check_not_running, work_elsewhere
 from streambench.model import SystemStream
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.recording.captures import capture_directory, save_capture
@@ -44,7 +44,8 @@ from streambench.system.kafka import job_lease
 from streambench.system.kafka.settings import Settings
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
-from tests.spark.test_starts_at_once import begun_together
+from tests.job.together import RUNS, begun_together
+from tests.spark.test_starts_at_once import STARTS
 from tests.system.kafka.cluster import config as kafka_config
 from tests.system.kafka.cluster import new_stream, sent
 
@@ -112,12 +113,18 @@ def test_a_job_in_kafka_that_is_being_deployed_is_not_deployed_again(config: Con
 
 
 def test_of_deployments_in_kafka_that_begin_together_one_at_most_goes_on(config: Config, name: str) -> None:
-    with begun_together(config, name) as answers:
+    with begun_together(STARTS, config, name) as answers:
         assert answers.count("held") <= 1
         assert all(each == "held" or "is being deployed by" in each for each in answers)
         if "held" in answers:
             with pytest.raises(JobRunningError, match="is being deployed by"):
                 DeploymentLock(config, name, "refuse").acquire()
+
+
+def test_of_runs_in_kafka_that_begin_together_one_at_most_goes_on(config: Config, name: str) -> None:
+    with begun_together(RUNS, config, name, 3) as answers:
+        assert answers.count("held") <= 1
+        assert all(each == "held" or f"{name} is running: it is run by" in each for each in answers)
 
 
 def started(container: Container, config: Config, name: str) -> Container:
@@ -160,11 +167,14 @@ def test_the_lease_of_a_killed_driver_ends_and_its_round_did_not(config: Config,
         assert driver.stdout is not None and driver.stdout.readline() == "held\n"
         note(history_of(config, name), Run(generation=1, began_ms=1, master="local[2]", outcome="running"))
         assert [each.outcome for each in runs(config)] == ["running"]
+        work = work_elsewhere(config, name)
+        assert re.fullmatch(rf"process {driver.pid} on \S+ since .* deploys it", work)
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.communicate()
     with closing(checkpoint_manager(config, name)) as manager:
         assert [each.process for each in manager.lease_holders()] == [driver.pid]
+        assert work_elsewhere(config, name) == ""
         check_not_running(config, name, "run")  # waits for its end, as that process is known to have ended
         assert manager.lease_holders() == []
     assert [each.outcome for each in runs(config)] == ["did not end"]

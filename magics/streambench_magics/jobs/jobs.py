@@ -21,7 +21,7 @@ from streambench.debug.stopping.conditions import Conditional
 from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.view.waiting import described_waits, nothing_to_read, sendable
 from streambench.errors import StreambenchError
-from streambench.job.running import container_holders, described_holders
+from streambench.job.running import work_elsewhere
 from streambench.model import SystemStream
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
@@ -123,10 +123,10 @@ class Job:
     def elsewhere(self) -> str:
         """The processes that run this job, in words; empty where none does, or that is not known."""
         try:
-            holders = container_holders(self.config, job_name(self.config, self.task))
+            work = work_elsewhere(self.config, job_name(self.config, self.task))
         except StreambenchError:
             return ""  # its start says what is wrong
-        return f"{self.name} is running elsewhere: {described_holders(holders)}" if holders else ""
+        return f"{self.name} is running elsewhere: {work}" if work else ""
 
     @property
     def goes_on(self) -> str:
