@@ -59,7 +59,7 @@ PROGRAM = """
 import json
 from pathlib import Path
 from streambench import Config, OutgoingMessageEnvelope, SystemStream
-from streambench.spark import deploy
+from streambench.spark import DeployTaskError, deploy
 
 OUT = SystemStream("log", "out")
 
@@ -68,10 +68,20 @@ class Square:
         print("what a task prints is Spark's")
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
 
+class Fails:
+    def process(self, envelope, collector, coordinator):
+        raise ValueError("of the task")
+
 if __name__ == "__main__":
-    result = deploy(Config(json.loads(Path("config.json").read_text())), Square, {arguments})
+    config = Config(json.loads(Path("config.json").read_text()))
+    result = deploy(config, Square, {arguments})
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
     {after}
+    try:
+        deploy(config.with_values({{"job.name": "fails"}}), Fails, master="local[2]")
+    except DeployTaskError:
+        print("failed")
+    {after_failure}
 """
 
 
@@ -82,7 +92,8 @@ PRINTED = "print(Path(result.containers[1].log).read_text().splitlines())"
 def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
     job.send(0, 20)
     (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    said = run_script(job.directory, PROGRAM.format(arguments=arguments, after=after))
+    text = PROGRAM.format(arguments=arguments, after=after, after_failure=NOTHING_LEFT)
+    said = run_script(job.directory, text)
     assert job.numbers() == [number**2 for number in range(20)]
     return said
 
@@ -98,6 +109,8 @@ def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job
     assert in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}") == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
+        "0 processes left",
+        "failed",
         "0 processes left",
     ]
     assert files_of_spark() == installed

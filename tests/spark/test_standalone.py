@@ -57,11 +57,15 @@ from pathlib import Path
 import psutil
 from pyspark.sql import SparkSession
 from streambench import Config
-from streambench.spark import deploy, read
+from streambench.spark import DeployTaskError, deploy, read
 from streambench.spark.source.options import as_options
 from task import Counts
 
 HERE = Path.cwd()
+
+class Fails:
+    def process(self, envelope, collector, coordinator):
+        raise ValueError("of the task")
 
 class Stuck:
     def process(self, envelope, collector, coordinator):
@@ -100,6 +104,10 @@ if __name__ == "__main__":
     print("steps", [step.numInputRows for step in query.recentProgress if step.numInputRows])
     print("followed", read(config, "log.followed", spark).count())
     try:
+        deploy(config.with_values({"job.name": "fails"}), Fails, spark=spark)
+    except DeployTaskError:
+        print("failed")
+    try:
         deploy(config.with_values({"job.name": "other"}), Stuck, spark=spark, progress=interrupt)
     except KeyboardInterrupt:
         pids = [int(path.stem) for path in HERE.glob("*.pid")]
@@ -107,6 +115,8 @@ if __name__ == "__main__":
         found = [each for each in psutil.process_iter(["status"]) if each.pid in pids]
         print(len(pids) > 0, [each.pid for each in found if each.info["status"] != psutil.STATUS_ZOMBIE])
     spark.stop()
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=60)
+    print(len(left), "processes left")
 """
 
 
@@ -172,12 +182,12 @@ def test_the_same_job_gives_equal_outputs_wherever_it_runs(
     assert found == dict.fromkeys(found, found["run"])
 
 
-def test_progress_is_live_on_spark_connect_and_ctrl_c_leaves_no_process(
+def test_progress_is_live_on_spark_connect_and_nothing_of_it_is_left(
     on_connect: tuple[Job, list[str]],
 ) -> None:
     # That it is live is seen by the interrupt, which comes once a container is shown at work.
     assert printed(on_connect)[:2] == ["[400, 1, [0, 1]]", "2 0"]
-    assert printed(on_connect)[-1] == "True []"
+    assert printed(on_connect)[-3:] == ["failed", "True []", "0 processes left"]
 
 
 def test_frames_are_read_and_written_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
@@ -191,7 +201,7 @@ def test_options_of_frames_hold_on_spark_connect(on_connect: tuple[Job, list[str
 
 
 def test_a_stream_is_followed_in_steps_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
-    assert printed(on_connect)[9:-1] == ["steps [300, 100]", "followed 400"]
+    assert printed(on_connect)[9:-3] == ["steps [300, 100]", "followed 400"]
 
 
 def printed(on_connect: tuple[Job, list[str]]) -> list[str]:
