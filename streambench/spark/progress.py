@@ -69,7 +69,8 @@ class Listener:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now = now
-        self._began = now() if began is None else began
+        self._opened = now()
+        self._began = self._opened if began is None else began
         self._planned = planned
         self._job = job
         self._round = round
@@ -106,13 +107,14 @@ class Listener:
                 self._take(datagram[16:])
         now = self._now()
         each = [self._of(container, now) for container in self._planned]
-        return progress_of(
+        progress = progress_of(
             each,
             seconds=now - self._began,
             job=self._job,
             round=self._round,
             rate=self._rate(now, sum(container.messages for container in each)),
         )
+        return replace(progress, running_s=now - self._opened)
 
     def close(self) -> None:
         """Hear no more; may be called more than once."""

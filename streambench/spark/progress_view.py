@@ -92,7 +92,7 @@ def description_of(progress: DeployProgress) -> str:
 def late_text(progress: DeployProgress, since_s: float = 0.0) -> str:
     """A hint where Spark starts no container for long, as a cluster without room for it says nothing; else
     empty."""
-    is_late = progress.stage == "running" and progress.seconds + since_s >= _LATE_S
+    is_late = progress.stage == "running" and progress.running_s + since_s >= _LATE_S
     if not is_late or progress.waiting < progress.containers:
         return ""
     return (

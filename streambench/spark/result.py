@@ -138,8 +138,9 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     there are, ``left``: how many are left, None where the systems do not know. ``rate``: messages per second,
     over the last seconds. The containers report all this over the network, and it stays at 0 where that way
     is closed. The last progress of a round is that of its result. ``seconds``: since the round began,
-    planning and the start of Spark included, as in the result. ``stage``: it is ``ended`` with its result,
-    and ``stopped`` without one, by Ctrl-C. ``each``: the containers, by number."""
+    planning and the start of Spark included, as in the result; ``running_s``: since Spark was there.
+    ``stage``: it is ``ended`` with its result, and ``stopped`` without one, by Ctrl-C. ``each``: the
+    containers, by number."""
 
     containers: int
     active: int
@@ -150,6 +151,7 @@ class DeployProgress(Struct, frozen=True, kw_only=True):
     job: str = ""
     round: int = 1
     stage: Stage = "running"
+    running_s: float = 0.0
     failed: int = 0
     retried: int = 0
     left: int | None = None

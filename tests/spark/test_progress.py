@@ -115,7 +115,8 @@ def test_a_container_that_is_long_at_one_message_is_named() -> None:
 
 def test_a_cluster_that_starts_no_container_is_hinted_at() -> None:
     clock = Clock()
-    with Listener("127.0.0.1", waiting(2), "delays-1", now=clock) as listener:
+    long_ago = clock.now - 600  # the start of Spark took ten minutes
+    with Listener("127.0.0.1", waiting(2), "delays-1", began=long_ago, now=clock) as listener:
         said = []
         for clock.now in (59.0, 61.0):
             seen = listener.read()
