@@ -135,7 +135,7 @@ def test_a_jvm_that_was_killed_as_it_wrote_leaves_no_archive(environment: Enviro
     assert environment.archive().is_in_the_making
 
 
-def test_a_jvm_that_wrote_for_too_long_gets_more_time_in_the_next_sessions(environment: Environment) -> None:
+def test_a_jvm_that_wrote_for_too_long_gets_more_time_next(environment: Environment) -> None:
     given = []
     for _ in range(3):
         archive = environment.archive()

@@ -86,7 +86,7 @@ def connect_server(directory: Path) -> Iterator[str]:
 
 @pytest.mark.skipif(not SOAK, reason="takes a minute of waiting: SOAK=1")
 @pytest.mark.usefixtures("spark_installed")
-def test_containers_of_a_killed_client_stop_and_the_next_start_goes_on_exactly_once(
+def test_containers_of_a_killed_client_stop_and_nothing_is_doubled(
     kafka: KafkaNodes, tmp_path: Path, report: Callable[[str], None]
 ) -> None:
     source, target = new_stream(), new_stream()
