@@ -106,7 +106,7 @@ def test_all_tabs_are_reached_by_keyboard_on_narrow_pages(lab: JupyterLab, tmp_p
     panel = notebook.output(show)
     unnamed = panel.locator(".sb-root :is(button, input, select, canvas, [role])").evaluate_all(
         "(all) => all.filter((each) => !(each.ariaLabel || each.textContent.trim()"
-        " || ['tablist', 'alert'].includes(each.role))).map((each) => each.outerHTML)"
+        " || ['tablist', 'alert', 'status'].includes(each.role))).map((each) => each.outerHTML)"
     )
     assert unnamed == []
     panel.get_by_role("tab", name="State").focus()
@@ -122,6 +122,14 @@ def test_all_tabs_are_reached_by_keyboard_on_narrow_pages(lab: JupyterLab, tmp_p
     notebook.page.keyboard.type("message['n'] == 5")
     notebook.page.keyboard.press("Enter")
     expect(panel.locator("tr", has_text="== 5")).to_be_visible()
+    panel.get_by_role("button", name="step 10").click()
+    strip = panel.get_by_role("slider")
+    expect(strip).to_have_attribute("aria-valuetext", re.compile("message 4 of 4"))
+    strip.focus()
+    for key, position in (("Home", 0), ("ArrowRight", 1), ("PageDown", 4), ("ArrowLeft", 3), ("End", 4)):
+        notebook.page.keyboard.press(key)
+        expect(strip).to_have_attribute("aria-valuenow", str(position))
+    expect(panel.locator(".sb-pill")).to_have_text("at a breakpoint")
     picture(notebook, "panel-700-breakpoints.png", show, tmp_path)
     notebook.page.set_viewport_size({"width": 1280, "height": 960})
     assert notebook.page_errors == []

@@ -150,6 +150,12 @@ function paint(canvas) {
   drawings[canvas.dataset.draw](canvas.getContext("2d"), width, height, canvas.dataset, colours);
 }
 
+// The position to which a key moves a job, while the strip has the focus; none for other keys.
+function travelled({ goes, now, latest }, key) {
+  const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[key];
+  return by && Math.min(Math.max(Number(now) + by, Number(goes)), Number(latest));
+}
+
 // Which choice of the strip the pointer is at, counted from 0; none where there is no choice.
 function choiceAt(canvas, event) {
   const at = Math.floor((event.offsetX / canvas.clientWidth) * Number(canvas.dataset.room));
@@ -343,7 +349,11 @@ function render({ model, el }) {
     if (!canvas || scrubbed === undefined) return;
     const { goes, first, latest } = canvas.dataset;
     const position = Math.min(Math.max(Number(goes), Number(first) + scrubbed), Number(latest));
-    if (going !== undefined || position === asked) return;
+    if (position !== asked) travel(position);
+  }
+
+  function travel(position) {
+    if (going !== undefined) return;
     going = asked = position;
     patience = setTimeout(arrive, 2000);
     model.send({ do: `goto ${position}` });
@@ -396,12 +406,20 @@ function render({ model, el }) {
     typed = setTimeout(() => model.send({ do: `search ${event.target.value}` }), 250);
   }
 
-  // Keys while the panel has the focus: space steps, or pauses what runs; the arrows step back and forward. They are taken
-  // before JupyterLab gets them, which listens at the document.
+  // Keys while the panel has the focus: space steps, or pauses what runs; the arrows step back and forward. On the strip, a
+  // slider, they move in the past only. They are taken before JupyterLab gets them, which listens at the document.
   function keys(event) {
     if (!root.contains(document.activeElement) || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     if (document.activeElement !== root && document.activeElement.closest("input, textarea, select, a")) return;
     if (event.key === " " && document.activeElement.closest("button")) return;
+    const strip = document.activeElement.closest("canvas[data-goes]");
+    const position = strip ? travelled(strip.dataset, event.key) : undefined;
+    if (position !== undefined) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      if (!gone && position !== Number(strip.dataset.now)) travel(position);
+      return;
+    }
     const wanted = { " ": ["step", "pause"], ArrowRight: ["step"], ArrowLeft: ["back"] }[event.key];
     if (!wanted) return;
     event.preventDefault();

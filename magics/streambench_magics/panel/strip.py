@@ -62,12 +62,17 @@ def strip(frame: PanelState) -> str:
     said, room = escape("\n".join(titles)), max(_LEAST_ROOM, len(choices))
     standing = frame.standing
     at = "" if standing is None or standing.is_live else f' data-at="{standing.position - first}"'
-    goes = ""
+    goes = ' role="img"'
     if standing is not None and standing.oldest is not None:
-        goes = f' data-goes="{standing.oldest}" data-latest="{standing.latest}"'
+        goes = (
+            f' data-goes="{standing.oldest}" data-latest="{standing.latest}" data-now="{standing.position}" '
+            f'role="slider" tabindex="0" aria-valuemin="{standing.oldest}" aria-valuemax="{standing.latest}" '
+            f'aria-valuenow="{standing.position}" '
+            f'aria-valuetext="message {standing.position:,} of {standing.latest:,}"'
+        )
     held = " data-held" if frame.last_is_pending else ""
     return (
-        f'<canvas class="sb-strip" data-draw="strip" data-room="{room}" data-first="{first}" role="img" '
+        f'<canvas class="sb-strip" data-draw="strip" data-room="{room}" data-first="{first}" '
         f'aria-label="the last {len(choices)} choices: {escape(spoken or "none")}" '
         f'data-lanes="{lanes}" data-ticks="{"".join(ticks)}" '
         f'data-commits="{commits}" data-titles="{said}"{at}{goes}{held}></canvas>'
