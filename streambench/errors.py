@@ -211,7 +211,7 @@ def represented(value: object) -> str:
 
 def shortened(value: object) -> str:
     """The repr of a value, cut where it is too long for a message."""
-    text = represented(value)
+    text = escaped(represented(value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

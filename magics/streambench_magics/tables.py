@@ -10,8 +10,8 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
-from streambench.debug.names import end_cut, middle_cut
-from streambench.debug.view.message_text import message_text
+from streambench.debug.message_text import message_text
+from streambench.debug.names import Cut, end_cut, middle_cut, one_line
 
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""
@@ -19,11 +19,13 @@ WIDTH = 120
 _NAMES = frozenset({"task", "partition", "stream", "job"})
 _LEAST_NAME = 24
 _LEAST_TEXT = 12
+_LONGEST = 100
 
 
 class Records(Sequence[Mapping[str, Any]]):
-    """A list of like records, one mapping of column to value each. ``right``: columns of figures. ``note``: a
-    line below the table. ``source``: what it was made from."""
+    """A list of like records, one mapping of column to value each. ``right``: columns of figures.
+    ``data``: columns of keys and messages as they are. ``note``: a line below the table. ``source``: what it
+    was made from."""
 
     def __init__(
         self,
@@ -31,12 +33,14 @@ class Records(Sequence[Mapping[str, Any]]):
         records: Sequence[Mapping[str, Any]],
         *,
         right: Sequence[str] = (),
+        data: Sequence[str] = (),
         note: str = "",
         source: Any = None,
     ) -> None:
         self.columns = columns
         self.records = records
         self.right = frozenset(right)
+        self.data = frozenset(data)
         self.note = note
         self.source = source
 
@@ -53,14 +57,17 @@ class Records(Sequence[Mapping[str, Any]]):
         lines = self._lines() if self.records else []
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
+    def _cell(self, record: Mapping[str, Any], column: str) -> str:
+        value = record.get(column)
+        return message_text(value, _LONGEST) if column in self.data else cell_text(value)
+
     def _lines(self) -> list[str]:
         """The table as text.
 
         Where it is too wide, texts lose their ends first, then names their middles. Figures stay whole, since
         a cut one is wrong."""
         cells = [
-            [column, *(_one_line(cell_text(record.get(column))) for record in self.records)]
-            for column in self.columns
+            [column, *(self._cell(record, column) for record in self.records)] for column in self.columns
         ]
         widths = [max(map(cell_len, each)) for each in cells]
         names = [at for at, column in enumerate(self.columns) if column in _NAMES - self.right]
@@ -90,7 +97,7 @@ class Records(Sequence[Mapping[str, Any]]):
         head = "".join(cell("th", column, column) for column in self.columns)
         body = "".join(
             "<tr>"
-            + "".join(cell("td", column, cell_text(record.get(column))) for column in self.columns)
+            + "".join(cell("td", column, self._cell(record, column)) for column in self.columns)
             + "</tr>"
             for record in self.records
         )
@@ -100,7 +107,9 @@ class Records(Sequence[Mapping[str, Any]]):
 
 def cell_text(value: Any) -> str:
     """A value in a cell of a table."""
-    return "-" if value is None else value if isinstance(value, str) else message_text(value, 100)
+    if isinstance(value, str):
+        return value if isinstance(value, Cut) else one_line(value)
+    return message_text(value, _LONGEST)
 
 
 def _cut(cell: str, width: int, *, name: bool) -> str:
@@ -109,10 +118,6 @@ def _cut(cell: str, width: int, *, name: bool) -> str:
     cut = middle_cut(cell, width) if name else end_cut(cell, width)
     # Of characters that take two columns fewer fit.
     return cut if cell_len(cut) <= width else f"{set_cell_size(cell, width - 1)}…"
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\t", " ")
 
 
 def as_text(renderable: RenderableType) -> str:

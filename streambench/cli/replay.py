@@ -156,10 +156,9 @@ def _print_last(session: Session) -> None:
     """Print the effects of the last messages."""
     from streambench.debug.effects.effect_lines import effect_lines
     from streambench.debug.view.step_lines import head_line, value_line
-    from streambench.serde.plain import printable
 
     position = session.position
     for effects in session.effects(max(0, position - _LAST)):
         message = session.history.message_at(effects.position) if session.history is not None else None
         head = f"{effects.position:>6,}" if message is None else head_line(effects.position, message)
-        print("\n".join([head, *value_line(message), *effect_lines(effects, printable)]))
+        print("\n".join([head, *value_line(message), *effect_lines(effects)]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _TAIL = 7
 """Characters at the end of a stream's name that stay, with the partition, where the name is cut."""
@@ -12,6 +13,9 @@ _HIDDEN = re.compile(
     # Control characters, those that turn the direction of text or take no room, and half characters.
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
 )
+
+_LINE_END = {"\n": "\\n", "\t": "\\t"}
+_LINE_ENDS = re.compile("|".join(_LINE_END))
 
 
 def head_and_tail(name: str) -> tuple[str, str]:
@@ -31,10 +35,18 @@ def middle_cut(name: str, width: int) -> str:
     return f"{head[: width - len(tail) - 1]}…{tail}"
 
 
+class Cut(str):
+    """A text that is cut. ``again``: cut as it was whole, at another width."""
+
+    again: Callable[[int], str]
+
+
 def end_cut(text: str, width: int) -> str:
     """A text of at most ``width`` characters, with the number of those that are left out at its end."""
     if len(text) <= width:
         return text
+    if isinstance(text, Cut):
+        return text.again(width)
     kept = max(1, width - len(f"… +{len(text):,}"))
     return f"{text[:kept]}… +{len(text) - kept:,}"
 
@@ -48,6 +60,11 @@ def visible(text: str) -> str:
     """The same with an escape such as ``\\\\u202e`` for each character that cannot be seen or turns others
     around; tabs and line ends stay."""
     return _HIDDEN.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """The same in one line of visible characters: also tabs and line ends are escaped."""
+    return _LINE_ENDS.sub(lambda found: _LINE_END[found[0]], visible(text))
 
 
 def _escape(found: re.Match[str]) -> str:

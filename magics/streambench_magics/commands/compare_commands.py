@@ -13,8 +13,8 @@ from streambench.debug.comparison.comparison import Comparison, compare
 from streambench.debug.comparison.comparison_lines import comparison_lines
 from streambench.debug.crash.crash_lines import crash_lines, report_lines
 from streambench.debug.effects.slices import Progress
+from streambench.debug.message_text import message_text, short_text
 from streambench.debug.replay.shrinking import shrink, small_path
-from streambench.debug.view.message_text import message_text
 from streambench.recording.recording import Recording
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import late_status, status_line
@@ -22,7 +22,7 @@ from streambench_magics.commands.time_parsers import REPLAYED
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
 
-_SHORT = 60
+_LONGEST = 1_000
 _EVERY = 100
 _MOST_SHOWN = 10
 
@@ -36,7 +36,7 @@ class CompareCommands(JobCommands):
         with self._running(job):
             if not args.everywhere:
                 crash = session.crash(inside_commit=args.inside_commit)
-                print("\n".join(crash_lines(crash, _short)))
+                print("\n".join(crash_lines(crash)))
                 return
             with status_line(f"simulating a crash at every step of {job.name}") as update:
 
@@ -60,7 +60,7 @@ class CompareCommands(JobCommands):
             names = [f"{job.name} as it runs", *names]
         with late_status(f"comparing {names[0]} and {names[1]}") as update:
             comparison = self._compared(job, sides[0], sides[1], args, _in_two_passes(update))
-        print("\n".join(comparison_lines(comparison, (names[0], names[1]), _short)))
+        print("\n".join(comparison_lines(comparison, (names[0], names[1]))))
 
     def _compared(self, job: Job | None, a: Any, b: Any, args: Namespace, progress: Progress) -> Comparison:
         over, attributes = args.over, args.attributes
@@ -92,8 +92,8 @@ class CompareCommands(JobCommands):
         fail = "still fails" if len(small) == 1 else "still fail"
         print(f"{counted(len(small), 'message')} of {len(recording):,} {fail} alike: {to}")
         for message in list(small.decoded())[:_MOST_SHOWN]:
-            key = "" if message.key is None else f"  key {_short(message.key)}"
-            print(f"        {message.ssp}@{message.offset}{key}  {_short(message.message)}")
+            key = "" if message.key is None else f"  key {short_text(message.key)}"
+            print(f"        {message.ssp}@{message.offset}{key}  {message_text(message.message, _LONGEST)}")
         if len(small) > _MOST_SHOWN:
             print(f"        ... and {len(small) - _MOST_SHOWN:,} more")
 
@@ -116,7 +116,3 @@ def _shown(update: Callable[[str], None]) -> Callable[[int, int], None]:
         update(f"{counted(left, 'message')} left, {counted(tried, 'run')}")
 
     return show
-
-
-def _short(value: Any) -> str:
-    return message_text(value, _SHORT)

@@ -11,10 +11,9 @@ from streambench.container.container import Until
 from streambench.counts import counted
 from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
-from streambench.debug.effects.events import changed_text
+from streambench.debug.message_text import changed_text, message_text, short_text
 from streambench.debug.stopping.breakpoints import Kind
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError, named_expression
-from streambench.debug.view.message_text import message_text
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
 from streambench.errors import StreambenchError
 from streambench_magics.commands.commands import PARSERS
@@ -30,7 +29,6 @@ from streambench_magics.tables import Records
 
 _SHOWN_STEPS = 10
 _SHOWN_ENTRIES = 100
-_SHORT = 60
 _VALUE = 100
 
 
@@ -204,7 +202,11 @@ class DebugCommands(JobCommands):
         several = len({each["task"] for each in records}) > 1
         columns = [*(["task"] if several else []), "store", "key", *_value_columns(args)]
         return Records(
-            columns, records[:_SHOWN_ENTRIES], note=_state_note(job, args, records), source=records
+            columns,
+            records[:_SHOWN_ENTRIES],
+            data=["key"],
+            note=_state_note(job, args, records),
+            source=records,
         )
 
     def _outputs(self, args: Namespace) -> Records:
@@ -229,7 +231,7 @@ class DebugCommands(JobCommands):
         if len(outputs) > len(records):
             note = f"the last {len(records):,} of {len(outputs):,}"
         columns = ["#", "stream", "partition", "key", "message", ""]
-        return Records(columns, records, right=["#", "partition"], note=note, source=outputs)
+        return Records(columns, records, right=["#", "partition"], data=["key"], note=note, source=outputs)
 
     def _job(self, args: Namespace) -> JobHandle:
         return JobHandle(self.bench.job(args.name))
@@ -263,9 +265,7 @@ def print_steps(job: Job, session: Session, before: int) -> None:
     if session.history is not None and session.container.state == "running":
         effects = session.effects(before)
         lines = (
-            summary_lines(effects, _shown)
-            if done > 1
-            else [line for each in effects for line in effect_lines(each, _shown)]
+            summary_lines(effects) if done > 1 else [line for each in effects for line in effect_lines(each)]
         )
         print("\n".join(lines), end="\n" if lines else "")
     if session.container.state == "running":
@@ -320,7 +320,7 @@ def _changed_entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
             "task": each.task,
             "store": each.store,
             "key": each.key,
-            "before -> after": changed_text(each.before, each.after, _shown),
+            "before -> after": changed_text(each.before, each.after),
         }
         for each in session.last.changes
         if args.store in (None, each.store) and args.key in (None, each.key, str(each.key))
@@ -342,7 +342,7 @@ def _state_note(job: Job, args: Namespace, records: list[dict[str, Any]]) -> str
 
 
 def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, StreambenchError) else message_text(value, _SHORT)
+    return str(value) if isinstance(value, StreambenchError) else short_text(value)
 
 
 def _session(job: Job) -> Session:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streambench.debug.effects.events import PositionDiff, changed_text
-from streambench.debug.view.message_text import message_text
+from streambench.debug.effects.events import PositionDiff
+from streambench.debug.message_text import changed_text, short_text
 from streambench_magics.tables import Records
 
-_SHORT = 60
 _MOST_ROWS = 100
 _WHAT = "what"
 
@@ -34,21 +33,17 @@ def _rows(diff: PositionDiff) -> Iterator[dict[str, Any]]:
     for task, stores in diff.stores.items():
         for store, entries in stores.items():
             for key, (before, after) in entries.items():
-                yield _row("state", task, f"{store}[{_short(key)}]", changed_text(before, after, _short))
+                yield _row("state", task, f"{store}[{short_text(key)}]", changed_text(before, after))
     for task, values in diff.attributes.items():
         for name, (before, after) in values.items():
-            yield _row("attribute", task, name, changed_text(before, after, _short))
+            yield _row("attribute", task, name, changed_text(before, after))
     for task, offsets in diff.offsets.items():
         for ssp, (first, last) in offsets.items():
             yield _row("offset", task, str(ssp), f"{first or '-'} -> {last or '-'}")
     for each in diff.outputs:
-        key = "" if each.key is None else f"key {_short(each.key)}  "
-        yield _row("output", each.task, each.stream, f"{each.position:,}: {key}{_short(each.message)}")
+        key = "" if each.key is None else f"key {short_text(each.key)}  "
+        yield _row("output", each.task, each.stream, f"{each.position:,}: {key}{short_text(each.message)}")
 
 
 def _row(what: str, task: str, name: str, values: str) -> dict[str, Any]:
     return {_WHAT: what, "task": task, "name": name, "values": values}
-
-
-def _short(value: Any) -> str:
-    return message_text(value, _SHORT)

@@ -83,6 +83,7 @@ class StreamCommands:
             ],
             found,
             right=["partition", "offset"],
+            data=["key", "message"],
             note=""
             if found
             else f"{stream} is empty there"

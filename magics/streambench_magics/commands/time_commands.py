@@ -14,8 +14,8 @@ from streambench.debug.control.hot_swap import Swap
 from streambench.debug.control.session import Session
 from streambench.debug.control.time_travel import condition_of_past
 from streambench.debug.effects.effects import net
-from streambench.debug.effects.events import Change, changed_text
-from streambench.debug.view.message_text import message_text
+from streambench.debug.effects.events import Change
+from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.view.step_lines import position_lines
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.diff_table import diff_table
@@ -31,7 +31,6 @@ from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.tables import Records
 
-_SHORT = 60
 _LINE = 300
 
 
@@ -282,11 +281,7 @@ def print_position(job: Job, session: Session) -> None:
 
 def change_text(change: Change) -> str:
     """A change in words: of two records, the fields that differ."""
-    return changed_text(change.before, change.after, _short)
-
-
-def _short(value: Any) -> str:
-    return message_text(value, _SHORT)
+    return changed_text(change.before, change.after)
 
 
 def _one_name(names: list[str], command: str) -> str | None:

@@ -12,9 +12,9 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
+from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.view.bars import choice_letters, filled
-from streambench.debug.view.message_text import message_text
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.view import snapshot_table
@@ -55,7 +55,7 @@ def table_html(frame: PanelState, note: str = "") -> str:
     body = "".join(_row(frame, number) for number in range(len(rows(frame.snapshot))))
     others = [escape(with_short_names(frame, line)) for line in frame.others()]
     return (
-        f'<div><div><b>{escape(frame.name)}</b> · {sign}<b>{frame.state}</b>'
+        f"<div><div><b>{escape(frame.name)}</b> · {sign}<b>{frame.state}</b>"
         f"{f' · {escape(frame.why)}' if frame.why else ''}</div>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         + _choices(frame)
@@ -135,6 +135,6 @@ def _choices(frame: PanelState) -> str:
         what = "busy with" if frame.busy else f"message {last.number:,}:"
         said = f"{what} {place_of(last)}{key}{rule}"
     return (
-        f'<div>the last choices: <code>{line}</code> <small>{escape(meant)}'
+        f"<div>the last choices: <code>{line}</code> <small>{escape(meant)}"
         f"{', | a commit' if frame.commits else ''}</small></div><div>{escape(said)}</div>"
     )

@@ -8,9 +8,9 @@ from html import escape
 from typing import NamedTuple
 
 from streambench.counts import counted
+from streambench.debug.message_text import message_text
 from streambench.debug.names import head_and_tail
 from streambench.debug.view.bars import filled
-from streambench.debug.view.message_text import message_text
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row
 from streambench_magics.panel.figures import (

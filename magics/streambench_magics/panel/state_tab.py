@@ -12,9 +12,9 @@ from typing import Any
 
 from streambench.counts import counted
 from streambench.debug.effects.events import Change
+from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.view.entries import Entry
-from streambench.debug.view.message_text import message_text
 from streambench.debug.view.standing import KeyHistory, Standing
 from streambench_magics.panel.figures import NAME
 from streambench_magics.panel.stop_tabs import small_button

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from streambench.container.observe.snapshot import PartitionSnapshot
-from streambench.debug.view.message_text import message_text
+from streambench.debug.message_text import message_text
 from streambench.debug.view.panel_state import PanelState
 from streambench.model import SystemStream
 from streambench_magics.panel.figures import place_of

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from streambench.counts import counted
 from streambench.debug.comparison.comparison import Comparison
-from streambench.debug.effects.effect_lines import Shown, change_line
+from streambench.debug.effects.effect_lines import change_line
 from streambench.debug.effects.events import Change
+from streambench.debug.message_text import short_text
 
 _MOST_LINES = 5
 _LONGEST = 200
 _INDENT = " " * 8
 
 
-def comparison_lines(comparison: Comparison, names: tuple[str, str], shown: Shown) -> list[str]:
+def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str]:
     """The verdict, the first message at which the two differ, and counts, outputs and state side by side."""
     lines = [_verdict(comparison, names)]
     first, message = comparison.first, comparison.message
     if first is not None and message is not None:
-        key = "" if message.key is None else f"  key {shown(message.key)}"
+        key = "" if message.key is None else f"  key {short_text(message.key)}"
         place = f"{first.position:>6,}  {message.ssp}@{message.offset}{key}"
-        lines.append(f"{place}  {shown(message.message)}")
+        lines.append(f"{place}  {short_text(message.message)}")
     lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
     lines += _more(len(comparison.differing) - _MOST_LINES)
     lines += _side_by_side(comparison, names)
+    several = len(comparison.stores) > 1
     # Of a difference only the values matter: the other fields of a change stay empty.
     changes = [
-        change_line(Change(0, None, None, before, after, task, store, key), shown)
+        change_line(Change(0, None, None, before, after, task, store, key), with_task=several)
         for task, stores in comparison.stores.items()
         for store, keys in stores.items()
         for key, (before, after) in keys.items()

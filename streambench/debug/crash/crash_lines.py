@@ -5,7 +5,7 @@ from __future__ import annotations
 from streambench.counts import counted
 from streambench.debug.crash.crash import Crash, Differences
 from streambench.debug.crash.crash_report import CrashStep, Report
-from streambench.debug.effects.effect_lines import Shown, change_line, output_line
+from streambench.debug.effects.effect_lines import change_line, output_line
 from streambench.debug.effects.events import Change, Output
 
 _MOST_LINES = 5
@@ -14,21 +14,21 @@ _MOST_STEPS = 4
 _INDENT = " " * 8
 
 
-def crash_lines(crash: Crash, shown: Shown) -> list[str]:
+def crash_lines(crash: Crash) -> list[str]:
     """A crash in words: from where the job starts again, and everything that is not as it was then."""
     where = ", before the commit there is done" if crash.inside_commit else ""
     lines = [
         f"a kill -9 at {crash.position:,}{where} (simulated: nothing has changed)",
         f"the job starts again{_begins(crash)}; {_again(crash)}",
     ]
-    lines += _outputs("{} twice", crash.outputs_twice, shown)
-    lines += _outputs("{} not sent before", crash.outputs_new, shown)
-    lines += _outputs("{} less: it is not sent again", crash.outputs_lost, shown)
+    lines += _outputs("{} twice", crash.outputs_twice)
+    lines += _outputs("{} not sent before", crash.outputs_new)
+    lines += _outputs("{} less: it is not sent again", crash.outputs_lost)
     if crash.state and not crash.differs and crash.error is None:
         lines.append(f"state goes back, and is the same when they have come again: {_keys(crash.state)}")
     if crash.differs:
         lines.append(f"state differs when they have come again: {_keys(crash.differs)}")
-        lines += _limited([f"{_INDENT}{line}" for line in _changes(crash.differs, shown)])
+        lines += _limited([f"{_INDENT}{line}" for line in _changes(crash.differs)])
     if crash.error is not None:
         lines.append(f"the job fails then: {crash.error}")
     if crash.outputs_new or crash.outputs_lost or crash.differs:
@@ -98,7 +98,7 @@ def _again(crash: Crash) -> str:
     return f"{counted(len(crash.again), 'message')} {comes} again: {spans}"
 
 
-def _outputs(what: str, outputs: tuple[Output, ...], shown: Shown) -> list[str]:
+def _outputs(what: str, outputs: tuple[Output, ...]) -> list[str]:
     by_stream: dict[str, list[Output]] = {}
     for output in outputs:
         by_stream.setdefault(output.stream, []).append(output)
@@ -106,7 +106,7 @@ def _outputs(what: str, outputs: tuple[Output, ...], shown: Shown) -> list[str]:
     for stream, of_stream in by_stream.items():
         messages = "a message" if len(of_stream) == 1 else counted(len(of_stream), "message")
         lines.append(f"{stream} gets {what.format(messages)}")
-        lines += _limited([f"{_INDENT}{each.position:,}  {output_line(each, shown)}" for each in of_stream])
+        lines += _limited([f"{_INDENT}{each.position:,}  {output_line(each)}" for each in of_stream])
     return lines
 
 
@@ -118,11 +118,11 @@ def _keys(differences: Differences) -> str:
     return ", ".join(f"{store} {counted(count, 'key')}" for store, count in counts.items())
 
 
-def _changes(differences: Differences, shown: Shown) -> list[str]:
+def _changes(differences: Differences) -> list[str]:
     several = len(differences) > 1
     # Of a difference only the values matter: the other fields of a change stay empty.
     return [
-        change_line(Change(0, None, None, before, after, task, store, key), shown, with_task=several)
+        change_line(Change(0, None, None, before, after, task, store, key), with_task=several)
         for task, stores in differences.items()
         for store, keys in stores.items()
         for key, (before, after) in keys.items()

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 
 from streambench.debug.effects.effects import Effects
-from streambench.debug.effects.events import Change, Output, changed_text
+from streambench.debug.effects.events import Change, Output
+from streambench.debug.message_text import changed_text, short_text
 from streambench.model import SystemStreamPartition
 
 _Step = TypeVar("_Step")
@@ -96,7 +97,7 @@ def _of_state(one: Sequence[Change], other: Sequence[Change]) -> _Found | None:
         if left != right and not (was is not None and now is not None and _is_carried(was, now)):
             change = was or now
             assert change is not None
-            return "state", f"{change.store}[{change.key}]", left, right
+            return "state", f"{change.store}[{short_text(change.key)}]", left, right
     return None
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
 
 from streambench.debug.effects.effects import Effects
-from streambench.debug.effects.events import Change, Output, changed_text
-
-Shown = Callable[[Any], str]
-"""Shows a value in a line."""
+from streambench.debug.effects.events import Change, Output
+from streambench.debug.message_text import changed_text, short_text
 
 _MOST_CHANGES = 8
 _MOST_OUTPUTS = 5
 _INDENT = " " * 8
 
 
-def effect_lines(effects: Effects, shown: Shown) -> list[str]:
+def effect_lines(effects: Effects) -> list[str]:
     """The changes, outputs, windows and commits of a message, each in a line. Changes of more than one task
     name their task."""
     changes, outputs = effects.changes, effects.outputs
     several = len({each.task for each in changes}) > 1
-    lines = [change_line(each, shown, with_task=several) for each in changes[:_MOST_CHANGES]]
+    lines = [change_line(each, with_task=several) for each in changes[:_MOST_CHANGES]]
     lines += _more(len(changes) - _MOST_CHANGES, "changes of state")
-    lines += [output_line(each, shown) for each in outputs[:_MOST_OUTPUTS]]
+    lines += [output_line(each) for each in outputs[:_MOST_OUTPUTS]]
     lines += _more(len(outputs) - _MOST_OUTPUTS, "outputs")
     if effects.windows:
         lines.append(f"window() of {_listed(effects.windows)}")
@@ -34,30 +32,31 @@ def effect_lines(effects: Effects, shown: Shown) -> list[str]:
     return [f"{_INDENT}{line}" for line in lines]
 
 
-def change_line(change: Change, shown: Shown, *, with_task: bool = False) -> str:
+def change_line(change: Change, *, with_task: bool = False) -> str:
     """A change as ``airports[ORD]  n 688 -> 689``."""
-    place = f"{f'{change.task} ' if with_task else ''}{change.store}[{shown(change.key)}]"
-    return f"{place}  {changed_text(change.before, change.after, shown)}"
+    place = f"{f'{change.task} ' if with_task else ''}{change.store}[{short_text(change.key)}]"
+    return f"{place}  {changed_text(change.before, change.after)}"
 
 
-def output_line(output: Output, shown: Shown) -> str:
+def output_line(output: Output) -> str:
     """An output as ``-> log.late  {...}``."""
     held = "  held until the commit" if output.held else ""
-    return f"-> {output.stream}  {shown(output.message)}{held}"
+    return f"-> {output.stream}  {short_text(output.message)}{held}"
 
 
-def summary_lines(effects: Sequence[Effects], shown: Shown) -> list[str]:
+def summary_lines(effects: Sequence[Effects]) -> list[str]:
     """The effects of several messages together: keys changed per store, outputs per stream, commits."""
     keys: dict[str, dict[tuple[str, str], None]] = {}
     streams: dict[str, list[Output]] = {}
     for each in effects:
         for change in each.changes:
-            keys.setdefault(change.store, {})[change.task, shown(change.key)] = None
+            keys.setdefault(change.store, {})[change.task, short_text(change.key)] = None
         for output in each.outputs:
             streams.setdefault(output.stream, []).append(output)
     lines = []
     for store, changed in keys.items():
-        names = list(dict.fromkeys(key for _, key in changed))
+        tasks = Counter(key for _, key in changed)
+        names = [key if count == 1 else f"{key} ({count:,} tasks)" for key, count in tasks.items()]
         named = ", ".join(names[:_MOST_OUTPUTS]) + (", ..." if len(names) > _MOST_OUTPUTS else "")
         lines.append(f"{store}: {_counted(len(changed), 'key')} changed: {named}")
     for stream, outputs in streams.items():

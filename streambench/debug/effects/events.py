@@ -126,14 +126,3 @@ class Outputs:
             return None if hashed is None else partition_for(hashed_bytes(hashed), count)
         except StreambenchError:
             return None
-
-
-def changed_text(before: Any, after: Any, shown: Callable[[Any], str] = str) -> str:
-    """Two values of a key as ``before -> after``: of two records, the fields that differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        names = [*before, *(each for each in after if each not in before)]
-        changed = [name for name in names if before.get(name) != after.get(name)]
-        return ", ".join(
-            f"{name} {shown(before.get(name, '-'))} -> {shown(after.get(name, '-'))}" for name in changed
-        )
-    return f"{'-' if before is None else shown(before)} -> {'-' if after is None else shown(after)}"

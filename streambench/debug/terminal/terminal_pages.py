@@ -10,10 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streambench.debug.effects.events import changed_text
+from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.view.bars import line_over_time
-from streambench.debug.view.message_text import message_text
 from streambench.debug.view.panel_state import PanelState, to_do_again
 
 _VALUE = 120
@@ -54,7 +53,7 @@ def _state(frame: PanelState) -> Page:
             _table(
                 ["store", "key", "before -> after"],
                 (
-                    [each.store, _short(each.key), changed_text(each.before, each.after, _short)]
+                    [each.store, _short(each.key), changed_text(each.before, each.after, _VALUE)]
                     for each in standing.changes
                 ),
                 style="bold",

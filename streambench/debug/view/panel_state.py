@@ -13,9 +13,9 @@ from msgspec import Struct
 from streambench.chooser.explanation import Candidate, closed
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
 from streambench.debug.control.session import Session
+from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.names import middle_cut
 from streambench.debug.stopping.breakpoints import Breakpoint
-from streambench.debug.view.message_text import MessageText, message_block
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.standing import Standing, StandingReader, in_the_past

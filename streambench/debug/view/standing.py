@@ -14,10 +14,10 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
 from streambench.debug.control.session import Session
 from streambench.debug.effects.events import Change, Output
+from streambench.debug.message_text import message_text
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.debug.view.entries import Entries, Entry, first_entries
 from streambench.debug.view.kept_commits import KeptCommit, kept_commits
-from streambench.debug.view.message_text import message_text
 from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from streambench.container.observe.snapshot import Choice
 from streambench.debug.control.session import Session
 from streambench.debug.effects.effect_lines import effect_lines
-from streambench.debug.view.message_text import LINE, message_line, message_text
+from streambench.debug.message_text import LINE, message_line, short_text
 from streambench.model import IncomingMessageEnvelope
 
-_SHORT = 60
 _WIDTH = 92
 """Characters of a row: so many fit into a JupyterLab of 1,200 pixels."""
 
@@ -83,7 +82,7 @@ def position_lines(session: Session) -> list[str]:
     lines = [head_line(position, message, rule), *value_line(message)]
     if session.history is None:
         return lines
-    return lines + effect_lines(session.last, _short)
+    return lines + effect_lines(session.last)
 
 
 def stop_lines(session: Session, *, with_last: bool = True) -> list[str]:
@@ -110,9 +109,5 @@ def processed_message(session: Session) -> IncomingMessageEnvelope | None:
 
 
 def _place(envelope: IncomingMessageEnvelope | Choice) -> str:
-    key = "" if envelope.key is None else f"  key {message_text(envelope.key, _SHORT)}"
+    key = "" if envelope.key is None else f"  key {short_text(envelope.key)}"
     return f"{envelope.ssp}@{envelope.offset}{key}"
-
-
-def _short(value: object) -> str:
-    return message_text(value, _SHORT)

@@ -178,7 +178,7 @@ def test_an_interrupt_ends_a_comparison_with_what_was_found(tmp_path: Path) -> N
     assert 0 < ran[-1][0] < 3_000
     at, other = found.processed
     assert at == other and 3_000 <= at < 5_000
-    assert comparison_lines(found, ("one", "other"), str)[0].startswith(f"interrupted after {at:,} messages")
+    assert comparison_lines(found, ("one", "other"))[0].startswith(f"interrupted after {at:,} messages")
     assert found.stores and found.differing
 
 
@@ -208,7 +208,7 @@ def test_an_interrupt_ends_a_comparison_before_its_first_message() -> None:
 def test_an_interrupt_before_the_first_message_is_no_verdict() -> None:
     found = compare(Doubling, Doubling, words("a"), config=CONFIG)
     none = msgspec.structs.replace(found, processed=(0, 0), interrupted=True)
-    (line,) = comparison_lines(none, ("one", "other"), str)[:1]
+    (line,) = comparison_lines(none, ("one", "other"))[:1]
     assert line == "interrupted before the first message: nothing of one and other was compared"
 
 
@@ -265,7 +265,7 @@ def test_an_interrupt_of_the_verdict_ends_it_with_what_was_compared(
     assert {each.position for sides in found.outputs.values() for side in sides for each in side} == set(
         range(3, 50, 3)
     )
-    assert comparison_lines(found, ("one", "other"), str)[0].startswith(
+    assert comparison_lines(found, ("one", "other"))[0].startswith(
         "interrupted after 49 messages through one and other: "
     )
     same = compare(Counter, Counter, over, config=config)

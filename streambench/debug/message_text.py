@@ -1,0 +1,150 @@
+"""Keys, messages and values as text that a person reads. No data can begin a line, or move the cursor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from os.path import commonprefix
+from typing import Any, NamedTuple
+
+from streambench.debug.names import Cut, one_line, visible
+from streambench.redaction import redacted
+from streambench.serde.plain import plain
+
+LINE = 100
+"""Characters of a message in a line of its own."""
+
+SHORT = 60
+"""Characters of a value among others."""
+
+_ONE_LINE = 60
+_COMMON = 12
+"""Characters that two long values show of what they have in common."""
+
+_MOST_COMPARED = 100_000
+_NOTHING: Any = object()
+
+
+class MessageText(NamedTuple):
+    """A message to be read, and its ``size`` in bytes, as the text that it is here. ``line``: the same in one
+    line."""
+
+    text: str
+    size: int
+    line: str = ""
+
+
+def message_text(value: Any, limit: int = 1000) -> str:
+    """A key or message in a readable form, on one line; ``-`` for None.
+
+    The text is cut at ``limit`` characters, with the number of those omitted, of bytes that are no text the
+    number of bytes."""
+    return _cut(_raw(value), limit, lambda rest: f"… +{len(rest):,}")
+
+
+def message_line(value: Any, limit: int) -> str:
+    """A message in one line of at most ``limit`` characters; what is cut is counted in bytes."""
+    return _cut(_raw(value), limit, lambda rest: f"... {_size(rest):,} bytes more")
+
+
+def short_text(value: Any) -> str:
+    """A value among others: ``message_text`` of 60 characters."""
+    return message_text(value, SHORT)
+
+
+def message_block(value: Any, limit: int = 4000) -> MessageText:
+    """A message in a readable form of several lines: JSON is indented."""
+    raw = _raw(value)
+    if isinstance(raw, bytes):
+        text = _cut(raw, limit, lambda rest: f"…\n({len(rest):,} more bytes)")
+        return MessageText(text, len(raw), message_line(value, LINE))
+    laid_out = visible(raw if len(raw) <= _ONE_LINE else str(_written(value, indent=2)))
+    left_out = len(laid_out) - limit
+    if left_out > 0:
+        laid_out = f"{laid_out[:limit]}…\n({left_out:,} more characters)"
+    return MessageText(laid_out, _size(raw), message_line(value, LINE))
+
+
+def changed_text(before: Any, after: Any, limit: int = SHORT) -> str:
+    """Two values of a key as ``before -> after``.
+
+    Of two records these are the fields that differ, of two long values the part where they begin to."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = [*before, *(each for each in after if each not in before)]
+        changed = [name for name in names if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
+        return ", ".join(
+            f"{one_line(str(name))} {_pair(before.get(name, _NOTHING), after.get(name, _NOTHING), limit)}"
+            for name in changed
+        )
+    values = [_NOTHING if each is None else each for each in (before, after)]
+    return _pair(values[0], values[1], limit)
+
+
+def _pair(before: Any, after: Any, limit: int) -> str:
+    """Two values; None is one, as it is in a field."""
+    shown = [_side(each, limit) for each in (before, after)]
+    if before is not _NOTHING and after is not _NOTHING:
+        whole = [_side(each, _MOST_COMPARED) for each in (before, after)]
+        common = len(commonprefix(whole))
+        if max(map(len, whole)) > limit and common > limit // 2:
+            begin = common - _COMMON
+            shown = [f"…{_cut(each[begin:], limit - 1, lambda rest: f'… +{len(rest):,}')}" for each in whole]
+    return " -> ".join(shown)
+
+
+def _side(value: Any, limit: int) -> str:
+    return "-" if value is _NOTHING else "null" if value is None else message_text(value, limit)
+
+
+def _cut(raw: str | bytes, limit: int, left_out: Callable[[Any], str]) -> str:
+    """Data in one line of at most ``limit`` characters. ``left_out``: the text for the rest of it."""
+    if len(raw) <= limit and len(shown := _shown(raw)) <= limit:
+        return shown
+    # The number has the most digits where all is cut.
+    room = max(1, limit - len(left_out(raw)))
+    kept = min(room, len(raw))
+    while kept > 1 and len(_shown(raw[:kept])) > room:
+        kept -= max(1, (len(_shown(raw[:kept])) - room) // 10)
+    shown = _shown(raw[:kept])
+    text = Cut(f"{shown[:-1] if isinstance(raw, bytes) else shown}{left_out(raw[kept:])}")
+    text.again = lambda width: _cut(raw, width, left_out)
+    return text
+
+
+def _shown(raw: str | bytes) -> str:
+    return one_line(raw) if isinstance(raw, str) else repr(raw)
+
+
+def _size(raw: str | bytes) -> int:
+    return len(raw.encode(errors="replace")) if isinstance(raw, str) else len(raw)
+
+
+def _raw(value: Any) -> str | bytes:
+    """The text of a value, or the bytes that are none. What would look like no value is in quotes."""
+    if value is None:
+        return "-"
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    if isinstance(value, bytes) and not value:
+        return "b''"
+    if isinstance(value, str) and value in ("", "-"):
+        return f'"{value}"'
+    return _written(value)
+
+
+def _written(value: Any, indent: int | None = None) -> str | bytes:
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = repr(value)
+            return value if redacted(text) == text else redacted(text)
+    elif isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = json.dumps(value, ensure_ascii=False, indent=indent)
+        except (TypeError, ValueError, RecursionError):
+            shown = plain(value)
+            text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=indent)
+    return redacted(text)

@@ -1,0 +1,24 @@
+"""Values as text: cut, compared, and never looking like something else."""
+
+from __future__ import annotations
+
+from streambench.debug.message_text import changed_text, message_line, message_text
+
+
+def test_long_values_show_where_they_begin_to_differ() -> None:
+    pages = [f"/page/{number}" for number in range(40)]
+    before, after = changed_text(pages, [*pages, "/help"]).split(" -> ")
+    assert (before, after) == ('…, "/page/39"]', '…, "/page/39", "/help"]')
+
+
+def test_long_values_that_differ_at_once_show_their_begins() -> None:
+    assert changed_text("a" * 100, "b" * 100, 20) == f"{'a' * 14}… +86 -> {'b' * 14}… +86"
+
+
+def test_a_field_of_none_is_no_missing_field() -> None:
+    assert changed_text({"a": 1}, {"a": None, "b": None}) == "a 1 -> null, b - -> null"
+
+
+def test_a_cut_line_counts_the_bytes_of_what_is_left_out() -> None:
+    assert message_line(b"\xff" * 1000, 60).endswith(f"... {1000 - 9:,} bytes more")
+    assert message_text(b"\xff" * 1000, 30).endswith("… +996")
