@@ -16,7 +16,7 @@ _WIDTH = 92
 _LEAST_MESSAGE = 30
 _INDENT = " " * 8
 
-UNKNOWN_RULE = "no reason is recorded: it was chosen in a run, or long ago"
+UNKNOWN_RULE = "no reason is recorded: it was chosen at full speed, or long ago"
 """The text in the place of the rule by which a message was chosen."""
 
 _NOT_PROCESSED = {"message": "next", "error": "failed"}

@@ -58,7 +58,7 @@ def test_a_message_of_a_run_has_a_note_in_the_place_of_its_rule(tally: Shell) ->
     tally.run("%stream run --until caught-up")
     tally.run("%stream wait")
     assert tally.run("%stream back").splitlines()[1] == (
-        "     7  mem.words.0@6  (no reason is recorded: it was chosen in a run, or long ago)"
+        "     7  mem.words.0@6  (no reason is recorded: it was chosen at full speed, or long ago)"
     )
     session = tally.magics.bench.job("Tally").session
     assert session.explanation is None
