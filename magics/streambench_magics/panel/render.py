@@ -40,6 +40,9 @@ _NO_RULE = {
 }
 """Per state, why there is no rule."""
 
+_SIZED = 100
+"""Bytes of a message from which on its size is named."""
+
 _LEAST_WIDTH = {"position": 6, "lag": 3, "rate": 5}
 """Characters that the heads of the columns take, which are set smaller."""
 
@@ -363,11 +366,10 @@ def _why_this_one(frame: PanelState) -> str:
     )
     message = ""
     if frame.message is not None:
-        message = f'<div class="sb-msg">{_message_html(frame.message.text)}</div>' + (
-            f'<div class="sb-dim sb-size">{bytes_text(frame.message.size)} as text</div>'
-            if frame.message.size > 100
-            else ""
-        )
+        # Above the message: behind a long one it would be out of sight.
+        size = f'<div class="sb-dim sb-size">{bytes_text(frame.message.size)} as text</div>'
+        shown = f'<div class="sb-msg">{_message_html(frame.message.text)}</div>'
+        message = (size if frame.message.size > _SIZED else "") + shown
     return (
         f'<div class="sb-why"><b title="{escape(place_of(choice))}">'
         f"{escape(short_place(frame, choice))}</b>{key}<div>{rule}</div>"
