@@ -20,6 +20,12 @@ from streambench_magics.errors import MagicError
 _WIDTH = 110
 _UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
+_JSON = re.compile(r"""(?=[{\[])|(?:[^\s'"]+|'[^']*'|"(?:\\.|[^"\\])*"|\s+(?![\s{\[]))*+\s+(?=[{\[])""")
+"""What stands before the first object or array that is not in quotes."""
+
+_BYTES = re.compile(r"(?<!\S)b'(?:[^'\\]|\\.)*'(?!\S)")
+"""Bytes as Python writes them, which keep their quotes."""
+
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (--\S+)")
 
 
@@ -121,7 +127,7 @@ class Parser(argparse.ArgumentParser):
 def words(line: str) -> list[str]:
     """A line split as a shell would. A JSON object or array stays one word as it is, blanks and quotes
     included. Raises MagicError."""
-    found = re.search(r"(?:^|\s)(?=[{\[])", line)
+    found = _JSON.match(line)
     if found is None:
         return _split(line)
     start = found.end()
@@ -140,6 +146,8 @@ def words(line: str) -> list[str]:
 
 
 def _split(line: str) -> list[str]:
+    if '"' not in line:
+        line = _BYTES.sub(lambda found: shlex.quote(found[0]), line)
     try:
         return shlex.split(line)
     except ValueError as error:

@@ -11,16 +11,16 @@ from streambench.container.container import Until
 from streambench.counts import counted
 from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
-from streambench.debug.message_text import changed_text, message_text, short_text
+from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.stopping.breakpoints import Kind
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError, named_expression
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
-from streambench.errors import StreambenchError
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.job_commands import JobCommands, check_store, name_and_number
 from streambench_magics.commands.pdb_step import PdbObserver
-from streambench_magics.commands.status_messages import print_stop, say, stop_text
+from streambench_magics.commands.status_messages import print_stop, print_watches, say, stop_text, watch_text
 from streambench_magics.commands.time_commands import print_position
+from streambench_magics.commands.typed_key import is_typed
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.handle import JobHandle
 from streambench_magics.jobs.jobs import Job
@@ -172,7 +172,7 @@ class DebugCommands(JobCommands):
                 session = self._still_session(job)
                 with self._running(job):
                     values = session.watches()
-            records = [{"watch": name, "value": _shown(value)} for name, value in values.items()]
+            records = [{"watch": name, "value": watch_text(value)} for name, value in values.items()]
             kept = job.marked().watch_expressions if not job.alive else {}
             note = f"{job.name} has no watches: %stream watch NAME=EXPRESSION sets one"
             if kept:
@@ -272,14 +272,6 @@ def print_steps(job: Job, session: Session, before: int) -> None:
         print_watches(session)
 
 
-def print_watches(session: Session, *names: str) -> bool:
-    """Print the values watched, or those of some names; True where there are some."""
-    found = {name: value for name, value in session.watches().items() if not names or name in names}
-    for name, value in found.items():
-        print(f"        {name} = {_shown(value)}")
-    return bool(found)
-
-
 def _say_when_it_stops(job: Job, started: str, *, replaces: bool) -> None:
     """Show a line about a run, and another one when it has stopped at a condition. ``replaces``: what is
     shown later takes the place of the first line, as it does in a notebook, and not in a terminal."""
@@ -310,7 +302,7 @@ def _entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
         for name, entries in of_task.items()
         if args.store in (None, name)
         for key, value in entries.items()
-        if args.key is None or args.key in (key, str(key))
+        if is_typed(args.key, key)
     ]
 
 
@@ -323,7 +315,7 @@ def _changed_entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
             "before -> after": changed_text(each.before, each.after),
         }
         for each in session.last.changes
-        if args.store in (None, each.store) and args.key in (None, each.key, str(each.key))
+        if args.store in (None, each.store) and is_typed(args.key, each.key)
     ]
 
 
@@ -339,10 +331,6 @@ def _state_note(job: Job, args: Namespace, records: list[dict[str, Any]]) -> str
     if args.changed:
         return "the last message changed no state"
     return f"{job.name} has no state" + (f" with the key {args.key}" if args.key is not None else " yet")
-
-
-def _shown(value: Any) -> str:
-    return str(value) if isinstance(value, StreambenchError) else short_text(value)
 
 
 def _session(job: Job) -> Session:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.counts import counted
 from streambench.debug.control.session import Session
+from streambench.debug.message_text import short_text
 from streambench.debug.view.step_lines import stop_lines
+from streambench.errors import StreambenchError
 from streambench.planning.pending_commits import PendingOutputs
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.panel.panel import show
@@ -125,3 +127,16 @@ def stop_text(job: Job, session: Session, *, with_last: bool = True) -> str:
     state = "has failed" if job.state == "failed" else "is paused"
     lines = stop_lines(session, with_last=with_last)
     return "\n".join([f"{job.name} {state} at {session.position:,}: {stopped}{number}", *lines])
+
+
+def print_watches(session: Session, *names: str) -> bool:
+    """Print the values watched, or those of some names; True where there are some."""
+    found = {name: value for name, value in session.watches().items() if not names or name in names}
+    for name, value in found.items():
+        print(f"        {name} = {watch_text(value)}")
+    return bool(found)
+
+
+def watch_text(value: object) -> str:
+    """A value that is watched; the error where it cannot be evaluated."""
+    return str(value) if isinstance(value, StreambenchError) else short_text(value)

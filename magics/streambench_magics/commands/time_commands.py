@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
 from streambench.counts import counted
@@ -25,8 +24,9 @@ from streambench_magics.commands.job_commands import (
     name_and_number,
     say_if_dropped,
 )
-from streambench_magics.commands.status_messages import print_stop
+from streambench_magics.commands.status_messages import print_stop, print_watches
 from streambench_magics.commands.travel_progress import show_travel_progress
+from streambench_magics.commands.typed_key import typed_key
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.tables import Records
@@ -178,9 +178,8 @@ class TimeCommands(JobCommands):
         job = self.bench.job(_one_name(names, "changed"))
         check_store(store, self._begun_session(job).store_names)
         session = self._still_session(job)
-        text_key = job.config.text(f"stores.{store}.key.serde") in ("string", None)
         with self._running(job):
-            changes = session.changes(store, key if text_key else _json(key))
+            changes = session.changes(store, typed_key(key, job.config.text(f"stores.{store}.key.serde")))
         # A message, or a batch, may write a key many times.
         shown = [each for _, same in groupby(changes, attrgetter("position")) for each in net(list(same))]
         records = [
@@ -277,6 +276,8 @@ def print_position(job: Job, session: Session) -> None:
         )
     for line in position_lines(session):
         print(line)
+    if job.alive or not session.live:
+        print_watches(session)
 
 
 def change_text(change: Change) -> str:
@@ -288,10 +289,3 @@ def _one_name(names: list[str], command: str) -> str | None:
     if len(names) > 1:
         raise MagicError(f"one job, at most; {PARSERS[command].usage_line()}")
     return names[0] if names else None
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

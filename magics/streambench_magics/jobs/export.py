@@ -163,6 +163,9 @@ def _case(job: Job, say: Callable[[str], object]) -> tuple[dict[str, Any] | None
         for key, value in job.config.items()
         if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
     }
+    # A store of which only the changelog is configured is a store.
+    factories = {key: job.config.text(key) for key in _factory_keys(job.config)}
+    config = {key: value for key, value in factories.items() if value is not None} | config
     count = sum(len(each) for of_stream in inputs.values() for each in of_stream.values())
     say(
         f"{job.task_name} runs on {counted(count, 'message')} of {', '.join(inputs)}, in memory, for its "
@@ -178,6 +181,10 @@ def _case(job: Job, say: Callable[[str], object]) -> tuple[dict[str, Any] | None
     except (TypeError, ValueError) as error:
         return None, f"its messages cannot be written as JSON ({error})"
     return json.loads(text), ""
+
+
+def _factory_keys(config: Config) -> list[str]:
+    return [f"stores.{name}.factory" for name in config.names_below("stores.")]
 
 
 def _messages(job: Job) -> dict[str, dict[int, list[tuple[Any, Any]]]]:

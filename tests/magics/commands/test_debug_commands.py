@@ -374,3 +374,19 @@ def test_state_and_watches_of_a_job_that_failed_and_was_stopped_stay(delays: She
     assert delays.run("%stream watch") == "delays is failed; the next step shows n"
     delays.run("%stream stop")
     assert "ORD" in delays.run("%stream state")
+
+
+def test_keys_of_bytes_are_asked_for_as_text_or_as_literals(delays: Shell) -> None:
+    delays.run("""%%streamtask Raw
+def process(envelope, collector, coordinator, context):
+    context.store("raw")[b"last"] = b"1"
+    context.store("raw")[b"\\xff x"] = b"2"
+""")
+    delays.run(CONFIG.replace("delays", "raw").replace("airports", "raw").replace("json", "bytes")
+               + "stores.raw.key.serde=bytes\nsystems.mem.streams.flights.samza.msg.serde=json\n")
+    delays.run("%stream create raw --task Raw --config raw")
+    delays.run("%stream step")
+    assert lines(delays.run("%stream changed raw last"))[1].startswith("1  mem.flights.0@0  - -> 1")
+    assert lines(delays.run("%stream changed raw b'last'"))[1].startswith("1  mem.flights.0@0  - -> 1")
+    assert lines(delays.run(r"%stream changed raw b'\xff x'"))[1].startswith("1  mem.flights.0@0  - -> 2")
+    assert lines(delays.run("%stream state --key last"))[1:] == ["raw    last  1"]

@@ -21,6 +21,9 @@ from tests.magics.conftest import Shell
         ("[1, 2] --key k", [[1, 2]]),
         ("--from [1,2] --key k", [1, 2]),
         ("--from numbers --key k", [1, 2, 3]),
+        ("""--from "[{'t': 'a'}, {'t': 'b'}]" --key k""", [{"t": "a"}, {"t": "b"}]),
+        ("""--from '[{"t": " {"}]' --key k""", [{"t": " {"}]),
+        ("""--key k "a { b" """, ["a { b"]),
     ],
 )
 def test_messages_are_json_text_or_taken_from_variables(ip: Shell, line: str, messages: list[object]) -> None:

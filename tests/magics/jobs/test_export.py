@@ -101,6 +101,14 @@ def test_what_is_exported_runs_by_command_and_passes_its_test(
     assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
 
 
+def test_a_store_of_a_changelog_alone_is_exported(job: Shell) -> None:
+    only = "\n".join(line for line in CONFIG.splitlines() if "stores." not in line or "changelog" in line)
+    job.run(only)
+    create(job, DELAYS)
+    job.run("%stream export away")
+    assert "1 passed" in command(Path("away"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_task.py")
+
+
 def test_a_job_of_a_file_is_exported_with_its_code(job: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("here/parts").mkdir(parents=True)
     Path("here/parts/delays.py").write_text(BEFORE.replace("100", "50") + DELAYS.partition("\n")[2])
