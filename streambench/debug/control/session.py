@@ -150,10 +150,12 @@ class Session(Stops):
         here = self.position
         while not self.live and self.position < self.latest:
             before = self.position
-            if before == self.goto(before + 1):
+            self._go(before + 1)
+            if before == self.position:
                 break  # a branch ends before the newest position
             seen = [moment for kind, moment in moments_of(self.last, self.moment) if kind == holds.kind]
             if any(map(holds.value, [self._past_moment()] if holds.kind is None else seen)):
+                self._run_again_for_watches()
                 return self.position
         return self.goto(here)
 
@@ -173,8 +175,10 @@ class Session(Stops):
         past, observer = self._past, self._observer
         if past is not None and observer is not None:
             self._travel(lambda: past.step_observed(observer))
-            return self.goto(past.position)
-        return self.goto(self.position + 1)
+            self._go(past.position)
+        else:
+            self._go(self.position + 1)
+        return self.position
 
     def _step_in_past(self, n: int, until: Conditional = None) -> int:
         """Follow what was recorded, or the branch; how many messages."""
@@ -198,6 +202,7 @@ class Session(Stops):
             stopped = self._breakpoints.stopped
             if stopped is not None and stopped.breakpoint.on == "message":
                 self._stands_before = self.position
+            self._run_again_for_watches()
             return done
         finally:
             if listed is not None:

@@ -72,6 +72,12 @@ class TimeTravel(Inspection):
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
         """Go to a position, or to where the message at this offset of a partition was processed last. Inside
         of a batch, go to the end of it. The new position. Raises ContainerStateError."""
+        self._go(position, offset)
+        self._run_again_for_watches()
+        return self.position
+
+    def _go(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> None:
+        """Go to a position, which is not shown: ``goto`` without what its watches need."""
         history = self._living_history()
 
         def go() -> None:
@@ -82,13 +88,15 @@ class TimeTravel(Inspection):
                 return
             past.go_to(to)
             self._past = past
-            if self._watches_memory:
-                # Here, where it can be interrupted and says how far it is.
-                with suppress(TaskError):  # which the watch shows
-                    past.run_again()
 
         self._travel(go)
-        return self.position
+
+    def _run_again_for_watches(self) -> None:
+        """Have what the watches look at at hand: here it can be interrupted, and says how far it is."""
+        past = self._past
+        if past is not None and self._watches_memory:
+            with suppress(TaskError):  # which the watch shows
+                self._travel(past.run_again)
 
     def position_of(
         self, position: int | str | SystemStreamPartition, offset: str | int | None = None
@@ -248,8 +256,9 @@ class TimeTravel(Inspection):
 
     def _past_moment(self) -> Moment:
         """The moment at the position in the past."""
-        envelope = self.message
-        return Moment(self.position, envelope, self._instance_for(envelope))
+        envelope, tasks = self.message, self._tasks_here()
+        instance = self._instance_for(envelope) if envelope is not None else tasks[0] if tasks else None
+        return Moment(self.position, envelope, instance)
 
 
 def condition_of_past(condition: Conditional, namespace: Mapping[str, Any] | None) -> Condition:

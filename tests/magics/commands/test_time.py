@@ -292,3 +292,25 @@ def test_what_is_wrong_does_not_pause_a_job_that_runs(tally: Shell, line: str) -
     tally.fails(f"%stream {line}")
     assert tally.magics.bench.job("Tally").state == "running"
     assert tally.run("%stream live") == "Tally is live, and running"
+
+
+def test_watches_are_shown_in_the_past(tally: Shell) -> None:
+    tally.run("%stream watch n=context.user.seen")
+    assert tally.run("%stream goto 2").splitlines()[-1] == "        n = 2"
+    assert tally.run("%stream step").splitlines()[-1] == "        n = 3"
+    assert tally.run("%stream back 2").splitlines()[-1] == "        n = 1"
+    assert tally.run("%stream forward").splitlines()[-1] == "        n = 2"
+    assert tally.run("%stream goto 0").splitlines()[-1] == "        n = 0"
+
+
+def test_watches_are_not_evaluated_for_positions_that_are_not_shown(tally: Shell) -> None:
+    seen = tally.names["seen"] = list[int]()
+    tally.run("%stream watch n=seen.append(context.user.seen)")
+    tally.run("%stream goto 0")
+    seen.clear()
+    session = tally.magics.bench.job("Tally").session
+    assert session is not None
+    runs = list[int]()
+    session._run_again_for_watches = lambda: runs.append(session.position)
+    tally.run("%stream step --until offset == '3'")
+    assert (runs, seen) == ([3], [3])
