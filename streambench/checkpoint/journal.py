@@ -1,6 +1,6 @@
 """Step 5: checkpoints in a directory.
 
-A ledger holds the generations, and under each generation a ledger each of its containers:
+A record log holds the generations, and below each generation each of its containers has one:
 
     generations/<n>.json          a start of the job: the assignment, and the checkpoints of all tasks as
                                   they were then (the base)
@@ -41,7 +41,7 @@ from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Checkpoints, Generation, Inherited
 from streambench.checkpoint.journal_records import JournalRecords, is_at_work
 from streambench.checkpoint.pending_writes import PendingWrites, PendingWritesApplier
-from streambench.checkpoint.record_log import Ledger, Record
+from streambench.checkpoint.record_log import Record, RecordLog
 from streambench.checkpoint.records import Start
 from streambench.checkpoint.remedies import missing_record
 from streambench.checkpoint.stored_checkpoints import (
@@ -64,7 +64,7 @@ class _Claim(Struct):
     generation was opened. ``time_ms``: when anything was committed last, or it was taken. ``commits``: the
     numbers of those to be pruned one day."""
 
-    ledger: Ledger
+    record_log: RecordLog
     generation: int
     container: int
     producer: str
@@ -138,12 +138,12 @@ class JournalCheckpointManager(CheckpointManager):
             tasks = opened.assignment[container]
             # What is committed from now on must not outlive the record of its generation.
             self._records.generations.sync()
-            ledger = self._records.container(generation, container)
+            record_log = self._records.container(generation, container)
             record, checkpoints = self._records.take(
-                ledger, generation, container, tasks, start.checkpoints, now_ms
+                record_log, generation, container, tasks, start.checkpoints, now_ms
             )
             claim = _Claim(
-                ledger,
+                record_log,
                 generation,
                 container,
                 start.producer(container),
@@ -158,10 +158,12 @@ class JournalCheckpointManager(CheckpointManager):
                 newest = self._records.newest()
                 if newest != generation:
                     raise rules.superseded(self._job, container, newest)
-                self._records.apply_left(ledger, self._records.entry(record, tasks).witness, tasks)
-                ledger.sweep()
+                self._records.apply_left(record_log, self._records.entry(record, tasks).witness, tasks)
+                record_log.sweep()
                 claim.commits.extend(
-                    number for number in ledger.numbers() if self._records.may_be_pruned(ledger, number)
+                    number
+                    for number in record_log.numbers()
+                    if self._records.may_be_pruned(record_log, number)
                 )
             except BaseException:
                 record.close()
@@ -229,16 +231,16 @@ class JournalCheckpointManager(CheckpointManager):
 
     def check(self) -> None:
         claim = self._claim
-        if claim is not None and claim.ledger.path(claim.last.number + 1).exists():
+        if claim is not None and claim.record_log.path(claim.last.number + 1).exists():
             with self._records.translated_errors():
                 raise self._fenced(claim)
 
     def _missing_record(self, generation: int, sequence: int) -> Path | None:
         claim = self._claimed()
         with self._records.translated_errors():
-            ledger = self._records.container(generation, claim.container)
+            record_log = self._records.container(generation, claim.container)
             return (
-                missing_record(ledger, self._records.generations, generation, sequence)
+                missing_record(record_log, self._records.generations, generation, sequence)
                 if generation < claim.generation
                 else None
             )
@@ -269,7 +271,7 @@ class JournalCheckpointManager(CheckpointManager):
         self._claim = None
         with self._records.translated_errors():
             try:
-                record = claim.ledger.append(claim.last, body, payload=payload)
+                record = claim.record_log.append(claim.last, body, payload=payload)
                 if record is None:
                     raise self._fenced(claim)
                 if not claim.last.stands() and self._records.newest() != claim.generation:
@@ -299,9 +301,9 @@ class JournalCheckpointManager(CheckpointManager):
                     start = self._records.start(record)
                 self._collect(found, start.checkpoints, record.path)
                 for container, tasks in start.containers().items():
-                    ledger = self._records.container(number, container)
-                    for at in ledger.numbers():
-                        entry_record = ledger.open(at)
+                    record_log = self._records.container(number, container)
+                    for at in record_log.numbers():
+                        entry_record = record_log.open(at)
                         if entry_record is None:
                             continue
                         with entry_record:
@@ -386,7 +388,7 @@ class JournalCheckpointManager(CheckpointManager):
 
     def _fenced(self, claim: _Claim) -> FencedError:
         """The error for a holder whose next record another process wrote."""
-        record = claim.ledger.open(claim.last.number + 1)
+        record = claim.record_log.open(claim.last.number + 1)
         if record is not None:
             with record:
                 entry = self._records.entry(record, claim.tasks)
@@ -401,10 +403,10 @@ class JournalCheckpointManager(CheckpointManager):
     def _prune_commits(self, claim: _Claim) -> None:
         try:
             while len(claim.commits) > self._keep:
-                claim.ledger.prune([claim.commits[0]])
+                claim.record_log.prune([claim.commits[0]])
                 claim.commits.popleft()
         except OSError as error:
-            log.warning("%s: old checkpoints cannot be removed: %s", claim.ledger.directory, error)
+            log.warning("%s: old checkpoints cannot be removed: %s", claim.record_log.directory, error)
 
     def _collect(
         self, found: dict[str, list[Checkpoint]], checkpoints: Mapping[str, Raw], path: Path

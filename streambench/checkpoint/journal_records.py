@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.pending_writes import PendingWrites
-from streambench.checkpoint.record_log import DamagedRecordError, Ledger, Record, sweep
+from streambench.checkpoint.record_log import DamagedRecordError, Record, RecordLog, sweep
 from streambench.checkpoint.records import Entry, Start, decoded
 from streambench.checkpoint.remedies import remedy
 from streambench.checkpoint.stored_checkpoints import encode
@@ -37,7 +37,7 @@ class JournalRecords:
     def __init__(
         self, directory: Path, job: str, keep: int, apply: Callable[[PendingWrites], None] | None
     ) -> None:
-        self.generations = Ledger(directory / "generations")
+        self.generations = RecordLog(directory / "generations")
         self.host = socket.gethostname()
         self._directory = directory
         self._job = job
@@ -68,8 +68,8 @@ class JournalRecords:
             )
         return numbers[-1]
 
-    def container(self, generation: int, container: int) -> Ledger:
-        return Ledger(self._directory / f"g{generation}" / f"c{container}")
+    def container(self, generation: int, container: int) -> RecordLog:
+        return RecordLog(self._directory / f"g{generation}" / f"c{container}")
 
     def start(self, record: Record) -> Start:
         try:
@@ -119,7 +119,7 @@ class JournalRecords:
 
     def take(
         self,
-        ledger: Ledger,
+        record_log: RecordLog,
         generation: int,
         container: int,
         tasks: Sequence[str],
@@ -136,13 +136,15 @@ class JournalRecords:
             return entry, entry.checkpoints
 
         known = {task: base[task] for task in tasks if task in base}
-        record, checkpoints, _ = self._take_over(ledger, "open", generation, container, known, now_ms, read)
+        record, checkpoints, _ = self._take_over(
+            record_log, "open", generation, container, known, now_ms, read
+        )
         assert record is not None, "read() raises where there is nothing to take over"
         return record, checkpoints
 
     def _take_over(
         self,
-        ledger: Ledger,
+        record_log: RecordLog,
         kind: Literal["open", "closed"],
         generation: int,
         container: int,
@@ -156,7 +158,7 @@ class JournalRecords:
         with. ``base``: those where there is no record. Returns the new record (None where the container is
         closed already), the checkpoints, and the number of the last commit."""
         while True:
-            top = ledger.last()
+            top = record_log.last()
             try:
                 checkpoints, witness = base, None
                 if top is not None:
@@ -165,12 +167,14 @@ class JournalRecords:
                     if entry is not None:
                         if entry.kind == "closed":
                             return None, checkpoints, entry.witness
-                        self._report_living(ledger, entry)
-                        witness = ledger.open(entry.witness)
+                        self._report_living(record_log, entry)
+                        witness = record_log.open(entry.witness)
                         if witness is None:
                             continue
                 last_commit = witness.number if witness else None
-                record = self._append(ledger, kind, generation, container, top, witness, now_ms, checkpoints)
+                record = self._append(
+                    record_log, kind, generation, container, top, witness, now_ms, checkpoints
+                )
             finally:
                 if top is not None:
                     top.close()
@@ -179,7 +183,7 @@ class JournalRecords:
 
     def _append(
         self,
-        ledger: Ledger,
+        record_log: RecordLog,
         kind: Literal["open", "closed"],
         generation: int,
         container: int,
@@ -201,7 +205,7 @@ class JournalRecords:
                 now_ms,
                 checkpoints,
             )
-            return ledger.append(top, body, witness=witness)
+            return record_log.append(top, body, witness=witness)
         finally:
             if witness is not None:
                 witness.close()
@@ -210,16 +214,16 @@ class JournalRecords:
         """Close the containers of a generation; the checkpoints of all tasks, which are final then."""
         final = dict(start.checkpoints)
         for container, tasks in start.containers().items():
-            ledger = self.container(start.number, container)
+            record_log = self.container(start.number, container)
             base = {task: start.checkpoints[task] for task in tasks if task in start.checkpoints}
-            final.update(self._shut(ledger, start.number, container, tasks, base, given, now_ms))
-            ledger.sweep()
+            final.update(self._shut(record_log, start.number, container, tasks, base, given, now_ms))
+            record_log.sweep()
         sweep(self._directory / f"g{start.number}")
         return final
 
     def _shut(
         self,
-        ledger: Ledger,
+        record_log: RecordLog,
         generation: int,
         container: int,
         tasks: Sequence[str],
@@ -242,20 +246,20 @@ class JournalRecords:
             return entry, entry.checkpoints
 
         record, checkpoints, last_commit = self._take_over(
-            ledger, "closed", generation, container, base, now_ms, read
+            record_log, "closed", generation, container, base, now_ms, read
         )
         if record is not None:
             record.close()
         if last_commit is not None:
-            self.apply_left(ledger, last_commit, tasks, dispensable=replaced)
+            self.apply_left(record_log, last_commit, tasks, dispensable=replaced)
         return checkpoints
 
     def apply_left(
-        self, ledger: Ledger, number: int, tasks: Sequence[str], *, dispensable: bool = False
+        self, record_log: RecordLog, number: int, tasks: Sequence[str], *, dispensable: bool = False
     ) -> None:
         """Apply what the last commit of a container left to be applied. ``dispensable``: continue where
         that is not possible."""
-        record = ledger.open(number)
+        record = record_log.open(number)
         if record is None:
             return
         with record:
@@ -282,9 +286,9 @@ class JournalRecords:
                 return
             record.cut()
 
-    def _report_living(self, ledger: Ledger, entry: Entry) -> None:
+    def _report_living(self, record_log: RecordLog, entry: Entry) -> None:
         """Warn where a container is taken from a process that has not stopped."""
-        if is_at_work(ledger, entry):
+        if is_at_work(record_log, entry):
             log.warning(
                 "job %s, container %d is still running elsewhere%s: it is taken over from there, and stops "
                 "there as soon as it notices",
@@ -303,10 +307,10 @@ class JournalRecords:
                 f"put the record back, or move {left} away to go on from the generation before it"
             )
 
-    def may_be_pruned(self, ledger: Ledger, number: int) -> bool:
+    def may_be_pruned(self, record_log: RecordLog, number: int) -> bool:
         """Return True for a commit, and what counts as one: the first record, and an unreadable one (reading
         the history reports it)."""
-        record = ledger.open(number)
+        record = record_log.open(number)
         if record is None:
             return False
         with record:
@@ -328,19 +332,19 @@ class JournalRecords:
                     break
                 first = number
                 directory = self._directory / f"g{number}"
-                commits += max([1, *(len(Ledger(path).numbers()) - 2 for path in directory.glob("c*"))])
+                commits += max([1, *(len(RecordLog(path).numbers()) - 2 for path in directory.glob("c*"))])
             self.generations.prune(number for number in numbers if number < first)
             for path in self._directory.glob("g*"):
                 if path.name[1:].isdecimal() and int(path.name[1:]) < first:
-                    for ledger in map(Ledger, path.glob("c*")):
-                        ledger.prune(ledger.numbers())
+                    for record_log in map(RecordLog, path.glob("c*")):
+                        record_log.prune(record_log.numbers())
                     shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
             log.warning("%s: old checkpoints cannot be removed: %s", self._directory, error)
 
 
-def is_at_work(ledger: Ledger, entry: Entry) -> bool:
+def is_at_work(record_log: RecordLog, entry: Entry) -> bool:
     """True where the process that wrote the last entry of a container has it still. Only for reports."""
     # A program that a task has started may hold the lock of its process, which was killed.
     is_left = entry.kind == "closed" or has_ended(entry.host, entry.process)
-    return not is_left and is_locked(ledger.path(entry.epoch))
+    return not is_left and is_locked(record_log.path(entry.epoch))

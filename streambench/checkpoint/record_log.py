@@ -4,8 +4,8 @@ A record is written under a temporary name, synced, and *linked* to its number, 
 is taken. So one of several writers wins, and the others see that they are too late. Two things would
 break this and are ruled out:
 
-- **An empty directory** looks like one whose first records were pruned. So a ledger's directory appears by
-  one rename, with its first record in it, and is never empty afterwards.
+- **An empty directory** looks like one whose first records were pruned. So the directory of a record log
+  appears by one rename, with its first record in it, and is never empty afterwards.
 - **A pruned number is free again.** A process that slept through it all could link it. Records are therefore
   pruned in ascending order only. A writer that might be late names a *witness*, a record that would have been
   pruned before, and holds it open. If that is gone from its name after the link, the new record may follow
@@ -52,7 +52,7 @@ class DamagedRecordError(CheckpointError):
 
 
 class Record:
-    """A record of a ledger, held open, so that its file cannot be mistaken for a later one of the same
+    """A record, held open, so that its file cannot be mistaken for a later one of the same
     name."""
 
     def __init__(self, path: Path, number: int, handle: int) -> None:
@@ -142,7 +142,7 @@ class Record:
             self._handle = -1
 
 
-class Ledger:
+class RecordLog:
     """The records of one directory, numbered from 1."""
 
     def __init__(self, directory: Path) -> None:
@@ -189,8 +189,8 @@ class Ledger:
     ) -> Record | None:
         """Create the record that follows ``after`` (None: the first), durably.
 
-        None where something else follows it already, or the ledger is gone, or the witness was pruned. In the
-        last case a record may have been left behind which no later one builds on.
+        None where something else follows it already, or the record log is gone, or the witness was pruned. In
+        the last case a record may have been left behind which no later one builds on.
         """
         about = b'"payload":[%d,"%08x"],' % (len(payload), crc32c.crc32c(payload)) if payload else b""
         data = b'{"version":%d,"crc32c":"%08x",%b"body":%b}\n%b' % (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from streambench.checkpoint.record_log import Ledger, Record
+from streambench.checkpoint.record_log import Record, RecordLog
 from streambench.checkpoint.records import Entry, Start, decoded
 from streambench.errors import CheckpointError
 
@@ -13,11 +13,11 @@ from streambench.errors import CheckpointError
 def remedy(record: Record, tasks: Sequence[str], newest: int) -> str:
     """The remedy for a damaged record of a container with these tasks, as a sentence; ``newest``: the job's
     last generation."""
-    ledger = Ledger(record.path.parent)
-    if ledger.path(record.number + 1).exists() or newest > int(record.path.parent.parent.name[1:]):
+    record_log = RecordLog(record.path.parent)
+    if record_log.path(record.number + 1).exists() or newest > int(record.path.parent.parent.name[1:]):
         return "No later commit needs it: delete this one file to continue without it"
     rewinding = f"rewind {', '.join(tasks)} (all of them)" if tasks else "rewind its tasks"
-    before = ledger.open(record.number - 1) if record.number > 1 else None
+    before = record_log.open(record.number - 1) if record.number > 1 else None
     if before is None:
         return f"No earlier commit is left: {rewinding} to where the container is to continue"
     with before:
@@ -32,18 +32,20 @@ def remedy(record: Record, tasks: Sequence[str], newest: int) -> str:
     )
 
 
-def missing_record(ledger: Ledger, generations: Ledger, generation: int, sequence: int) -> Path | None:
+def missing_record(
+    record_log: RecordLog, generations: RecordLog, generation: int, sequence: int
+) -> Path | None:
     """The file of a commit that a container made in an earlier generation, where it should be there and is
     not.
 
     None where it is there or has been pruned, and after a rewind: its user accepts that
     outputs come again."""
-    record = ledger.open(sequence)
+    record = record_log.open(sequence)
     if record is not None:
         with record:
             if decoded(record, Entry).kind == "commit":
                 return None
-    elif sequence < (ledger.numbers() or [sequence + 1])[0]:
+    elif sequence < (record_log.numbers() or [sequence + 1])[0]:
         return None
     for number in generations.kept():
         later = generations.open(number) if number > generation else None
@@ -51,4 +53,4 @@ def missing_record(ledger: Ledger, generations: Ledger, generation: int, sequenc
             with later:
                 if decoded(later, Start).rewound:
                     return None
-    return ledger.path(sequence)
+    return record_log.path(sequence)

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from streambench.checkpoint.pending_writes import PendingWrites
-from streambench.checkpoint.record_log import Ledger
+from streambench.checkpoint.record_log import RecordLog
 from streambench.checkpoint.records import Entry, Start, decoded
 from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError
@@ -93,13 +93,13 @@ def pending_in(directory: Path) -> list[PendingOutputs]:
     What cannot be read is passed over here: the next start of the job reports it."""
     found = []
     try:
-        last = Ledger(directory / "generations").last()
+        last = RecordLog(directory / "generations").last()
         if last is None:
             return []
         with last:
             start = decoded(last, Start)
         for container in start.containers():
-            effects = _left(Ledger(directory / f"g{start.number}" / f"c{container}"))
+            effects = _left(RecordLog(directory / f"g{start.number}" / f"c{container}"))
             if effects is not None:
                 counts = Counter[SystemStream]()
                 for rows in effects.rows:
@@ -110,16 +110,16 @@ def pending_in(directory: Path) -> list[PendingOutputs]:
     return found
 
 
-def _left(ledger: Ledger) -> PendingWrites | None:
+def _left(record_log: RecordLog) -> PendingWrites | None:
     """Effects that the last commit of a container has left, unless a process is about to write them."""
-    top = ledger.last()
+    top = record_log.last()
     if top is None:
         return None
     with top:
         entry = decoded(top, Entry)
-    if entry.kind != "closed" and is_locked(ledger.path(entry.epoch)):
+    if entry.kind != "closed" and is_locked(record_log.path(entry.epoch)):
         return None
-    commit = ledger.open(entry.witness)
+    commit = record_log.open(entry.witness)
     if commit is None:
         return None
     with commit:

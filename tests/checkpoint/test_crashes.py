@@ -1,7 +1,7 @@
 """A process that uses the journal is killed between any two steps; the process that starts next reads what
 was before, or what comes after.
 
-The ledger reaches the disk through the module ``os`` alone. Here it is given another one, whose n-th call
+The record log reaches the disk through the module ``os`` alone. Here it is given another one, whose n-th call
 that changes or makes durable anything kills the process: that call, and every one after it, raises, so that
 nothing is cleaned up.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from streambench.checkpoint import record_log as ledger
+from streambench.checkpoint import record_log
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import FencedError
@@ -145,7 +145,7 @@ def run(
     if prepare is not None:
         prepare(mine)
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "os", dying)
+        patched.setattr(record_log, "os", dying)
         patched.setattr(
             shutil,
             "rmtree",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from streambench.checkpoint import record_log as ledger
+from streambench.checkpoint import record_log
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import CheckpointError, FencedError
 from tests.checkpoint.samples import CLICKS, at
@@ -180,7 +180,7 @@ def test_whoever_acts_in_between_no_commit_is_lost(
                 intrusion(intruder)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ledger, "os", proxy := InterruptedOs(interrupted_at, intrude))
+            patched.setattr(record_log, "os", proxy := InterruptedOs(interrupted_at, intrude))
             with suppress(FencedError):
                 step(actor)
         interrupted = proxy.calls >= interrupted_at
@@ -212,9 +212,9 @@ def test_a_zombie_commits_nothing_while_its_generation_is_being_forgotten(
     """
 
     def remove_last_first(directory: Path, ignore_errors: bool) -> None:
-        ledger.os.listdir(directory)
+        record_log.os.listdir(directory)
         for path in sorted(directory.rglob("*.json"), reverse=True):
-            ledger.os.unlink(path)
+            record_log.os.unlink(path)
 
     interrupted_at = 0
     interrupted = True
@@ -234,7 +234,7 @@ def test_a_zombie_commits_nothing_while_its_generation_is_being_forgotten(
 
         with monkeypatch.context() as patched:
             patched.setattr(shutil, "rmtree", remove_last_first)
-            patched.setattr(ledger, "os", proxy := InterruptedOs(interrupted_at, intrude))
+            patched.setattr(record_log, "os", proxy := InterruptedOs(interrupted_at, intrude))
             starter.start()
         interrupted = proxy.calls >= interrupted_at
         assert commits == before, f"interrupted before call {interrupted_at}"

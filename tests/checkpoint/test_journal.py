@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.checkpoint import record_log as ledger
+from streambench.checkpoint import record_log
 from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.record_log import Ledger
+from streambench.checkpoint.record_log import RecordLog
 from streambench.checkpoint.records import Start, decoded
 from streambench.errors import CheckpointError, ConfigError, FencedError
 from streambench.model import SystemStreamPartition
@@ -240,13 +240,13 @@ def test_a_start_that_slept_through_many_others_opens_the_one_after_them(
 
     def late(source: Path, target: Path) -> None:
         if target.parent.name == "generations":
-            monkeypatch.setattr(ledger.os, "link", link)
+            monkeypatch.setattr(record_log.os, "link", link)
             for offset in range(1, 6):
                 job.started("a").write({"a": at(offset)})
             assert not target.exists()
         link(source, target)
 
-    monkeypatch.setattr(ledger.os, "link", late)
+    monkeypatch.setattr(record_log.os, "link", late)
     assert job.started("a").read_last() == {"a": at(5)}
     last = job.manager().last_generation()
     assert last is not None
@@ -293,7 +293,7 @@ def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:
     for order in (ssps, ssps[::-1]):
         manager = JournalCheckpointManager(tmp_path / str(len(bodies)), "job-1", keep=1)
         manager.rewind({"a": Checkpoint({ssp: "1" for ssp in order})}, now_ms=0)
-        record = Ledger(tmp_path / str(len(bodies)) / "generations").last()
+        record = RecordLog(tmp_path / str(len(bodies)) / "generations").last()
         assert record is not None
         with record:
             bodies.append(decoded(record, Start).checkpoints)

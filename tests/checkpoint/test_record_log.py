@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streambench.checkpoint import record_log as ledger
-from streambench.checkpoint.record_log import Ledger
+from streambench.checkpoint import record_log
+from streambench.checkpoint.record_log import RecordLog
 from streambench.errors import CheckpointError
 from tests.checkpoint.job import Job
 from tests.checkpoint.samples import at
@@ -36,7 +36,7 @@ def test_after_a_refused_write_the_last_checkpoint_stays_until_a_new_claim(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as full:
-        full.setattr(ledger.os, "write", refuse)
+        full.setattr(record_log.os, "write", refuse)
         with pytest.raises(CheckpointError, match=f"job job-1: .*{os.strerror(number)}"):
             holder.write({"a": at(1)})
     assert job.manager().read_last() == {"a": at(0)}
@@ -55,7 +55,7 @@ def test_a_file_system_without_hard_links_is_said_to_be_unfit(
     def refuse(source: Path, target: Path) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(source))
 
-    monkeypatch.setattr(ledger.os, "link", refuse)
+    monkeypatch.setattr(record_log.os, "link", refuse)
     with pytest.raises(CheckpointError, match="on a file system with hard links"):
         holder.write({"a": at(0)})
 
@@ -71,7 +71,7 @@ def test_a_link_that_succeeded_though_reported_as_failed_counts(
         link(source, target)
         link(source, target)
 
-    monkeypatch.setattr(ledger.os, "link", twice)
+    monkeypatch.setattr(record_log.os, "link", twice)
     holder.write({"a": at(0)})
     monkeypatch.undo()
     holder.write({"a": at(1)})
@@ -79,7 +79,7 @@ def test_a_link_that_succeeded_though_reported_as_failed_counts(
 
 
 def test_who_links_a_number_that_was_pruned_is_found_out(tmp_path: Path) -> None:
-    records = Ledger(tmp_path / "records")
+    records = RecordLog(tmp_path / "records")
     top = records.append(None, b"1")
     late = records.last()
     for number in range(2, 9):
@@ -99,9 +99,9 @@ def test_who_links_a_number_that_was_pruned_is_found_out(tmp_path: Path) -> None
 def test_a_record_is_read_whole_though_one_call_reads_only_a_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = Ledger(tmp_path / "c0").append(None, b'{"a":1}', payload=b"effects" * 10)
+    record = RecordLog(tmp_path / "c0").append(None, b'{"a":1}', payload=b"effects" * 10)
     assert record is not None
     read = os.pread
-    monkeypatch.setattr(ledger.os, "pread", lambda handle, size, at: read(handle, min(size, 30), at))
+    monkeypatch.setattr(record_log.os, "pread", lambda handle, size, at: read(handle, min(size, 30), at))
     with record:
         assert (record.body(), record.payload()) == (b'{"a":1}', b"effects" * 10)

@@ -18,7 +18,7 @@ import pytest
 
 import streambench as sb
 from streambench.checkpoint.journal import JournalCheckpointManager
-from streambench.checkpoint.record_log import Ledger
+from streambench.checkpoint.record_log import RecordLog
 from streambench.chooser import RoundRobinChooser
 from streambench.container.container import Container
 from streambench.container.observe.snapshot import ContainerSnapshot
@@ -98,7 +98,7 @@ def test_a_container_starts_after_a_death_between_two_generations(
     starter = JournalCheckpointManager(project.directory / "streams" / "_jobs" / "up-1", "up-1", keep=1)
     with (
         mock.patch.object(
-            Ledger, "append", autospec=True, side_effect=_dies_when_it_opens_a_generation(Died)
+            RecordLog, "append", autospec=True, side_effect=_dies_when_it_opens_a_generation(Died)
         ),
         pytest.raises(Died),
     ):
@@ -107,12 +107,12 @@ def test_a_container_starts_after_a_death_between_two_generations(
 
 
 def _dies_when_it_opens_a_generation(died: type[BaseException]) -> Any:
-    append = Ledger.append
+    append = RecordLog.append
 
-    def dying(ledger: Ledger, *arguments: Any, **more: Any) -> Any:
-        if ledger.directory.name == "generations":
+    def dying(record_log: RecordLog, *arguments: Any, **more: Any) -> Any:
+        if record_log.directory.name == "generations":
             raise died
-        return append(ledger, *arguments, **more)
+        return append(record_log, *arguments, **more)
 
     return dying
 
