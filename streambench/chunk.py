@@ -223,6 +223,7 @@ class ArrowChunk(Struct, gc=False):
         rows = self.batch.num_rows
         if not rows:
             return Chunk(self.ssp, [], [], [])
+        # Compaction and transactions leave gaps; without them the texts of the offsets need not be made.
         first = offsets[0].as_py()
         in_a_row = offsets[rows - 1].as_py() - first == rows - 1
         numbers = numbered(first, first + rows) if in_a_row else list(map(str, offsets.to_pylist()))

@@ -169,6 +169,7 @@ class JournalRecords:
                             return None, checkpoints, entry.witness
                         self._report_living(record_log, entry)
                         witness = record_log.open(entry.witness)
+                        # Pruned meanwhile, behind a later commit: look again.
                         if witness is None:
                             continue
                 last_commit = witness.number if witness else None
@@ -178,6 +179,7 @@ class JournalRecords:
             finally:
                 if top is not None:
                     top.close()
+            # Else the former holder, or another successor, was faster: look again.
             if record is not None:
                 return record, checkpoints, last_commit
 

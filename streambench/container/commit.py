@@ -60,12 +60,14 @@ class Commits:
                 self._state.write_last_snapshots()
 
     def _commit_changed(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
+        # An atomic commit is one of all tasks.
         due = self._tasks if self._outbox.whole else tasks
         changed, timed = [], []
         for task in due:
             changes, offsets = self._state.drain(task.name), task.offsets()
             if changes or offsets != task.committed:
                 changed.append((task, self._of(task, offsets, changes)))
+            # Nothing was processed, but the time of its window is kept.
             elif _is_timed(task, is_last=is_last):
                 timed.append((task, self._of(task, offsets, changes)))
         written = [*changed, *timed]
@@ -204,6 +206,7 @@ class _Awaited:
             offset = task.committed.get(self.ssp)
             if offset is None:
                 return None
+            # The task that is furthest behind decides.
             if safe is not None and offset != safe:
                 order = self._compare(offset, safe)
                 if order is None:

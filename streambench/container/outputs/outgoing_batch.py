@@ -140,6 +140,7 @@ def columnar_writer(
     turn = 0
 
     def put_batch(source: str, batch: OutgoingBatch) -> None:
+        # Objects without a serde make no column of bytes.
         if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
             for envelope in batch.envelopes():
                 put(source, envelope)
@@ -157,6 +158,7 @@ def columnar_writer(
             else _cast("headers", batch.headers, headers),
         ]
         to = _partitions(batch, keys, bad)
+        # Only now, since a partition or a key may be wrong, too; in order, as single messages would fail.
         for at in sorted(bad):
             unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
         rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
@@ -167,9 +169,8 @@ def columnar_writer(
             if rows.num_rows:
                 send(source, 0, rows)
             return
-        order = pc.sort_indices(
-            to
-        )  # stable: each partition gets its messages in the order in which they were sent
+        # The sort is stable: each partition gets its messages in the order in which they were sent.
+        order = pc.sort_indices(to)
         rows, to = rows.take(order), to.take(order)
         start = 0
         for number, count in zip(*_lengths(to), strict=True):
@@ -196,15 +197,18 @@ def columnar_writer(
             found.append(pa.array(numbers, pa.int32()))
         if partitions == 1:
             return pa.nulls(len(batch), pa.int32())
+        # Each column decides what those before it have left open: partition, partition key, key.
         for column in (batch.partition_keys, keys):
             if column is not None and (not found or found[-1].null_count):
                 wrong: dict[int, Exception] = {}
                 known = _hashed(column, partitions, wrong)
                 for at, error in wrong.items():
+                    # Where the partition is known, a key that cannot be hashed does no harm.
                     if not found or not found[-1][at].is_valid:
                         bad.setdefault(at, error)
                 found.append(known if not found else pc.coalesce(found[-1], known))
         to = found[-1] if found else pa.nulls(len(batch), pa.int32())
+        # Messages without a key go to the partitions in turn, from where the last batch ended.
         if to.null_count:
             round_ = [(turn + at) % partitions for at in range(partitions)]
             turns = pa.array((round_ * (to.null_count // partitions + 1))[: to.null_count], pa.int32())

@@ -167,6 +167,7 @@ class StreamWriters:
                         to = envelope.system_stream
                     except AttributeError:
                         to = None
+                    # By identity: to compare the names would take longer, and most tasks send to one object.
                     if to is not stream:
                         put, quick, limit = writer_of(source, envelope)
                         stream = to
@@ -192,6 +193,7 @@ class StreamWriters:
                             extend_of[0]((key, message, None))
                             continue
                     else:
+                        # A key that is new is hashed in ``put``.
                         try:
                             partition = known[key]
                         except KeyError:

@@ -97,6 +97,7 @@ class TransactionalOutbox(BaseOutbox):
         self._ends.update(
             self._upcoming({*self._changes, *(ssp for each in commits for ssp in each.changelogs.values())})
         )
+        # Nothing else writes to these changelogs: the changes will begin at their present ends.
         for ssp, rows in self._changes.items():
             rows.base = int(self._ends[ssp])
         effects = [
@@ -105,6 +106,7 @@ class TransactionalOutbox(BaseOutbox):
         ]
         ends: Mapping[SystemStreamPartition, str] = {}
 
+        # Called when it is known where the changelogs end with this commit.
         def checkpoints(new_ends: Mapping[SystemStreamPartition, str]) -> Mapping[str, Checkpoint]:
             nonlocal ends
             ends = new_ends
@@ -116,6 +118,7 @@ class TransactionalOutbox(BaseOutbox):
             try:
                 written = self._checkpoints.commit(checkpoints, effects, self._applier)
             except MessageTooLargeError as error:
+                # Of a store, the error names the key and the remedy.
                 for changes in (changes for each in commits for changes in each.changes):
                     if str(error).startswith(f"{changes.changelog}: "):
                         raise changes.too_large(error) from error
@@ -183,6 +186,7 @@ class TransactionalOutbox(BaseOutbox):
             if envelope.headers:
                 size += sum(len(name) + len(value) for name, value in envelope.headers.items())
             self._pending += size
+            # A container of this job may wait for it: an idle loop then commits (``flush``).
             if is_input:
                 self._is_awaited = True
             if self._pending >= self._limit:
