@@ -28,6 +28,7 @@ _WORDS = {
     "break on": ("on='{}'", "--on {}", "on='{}'"),
     "begin again": ("a new container goes on", "%stream step goes on", "the next start goes on"),
     "remove breakpoint": ("session.remove({})", "%stream break --remove {}", "breakpoint {}"),
+    "keep more": ("Session(container, history=MB)", "%stream create NAME --history MB", "history=MB"),
     "task": ("task", "--task", "--task"),
     "recorded source": ("recorded_source=True", "--recorded-source", "--recorded-source"),
 }

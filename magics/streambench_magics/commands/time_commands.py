@@ -110,14 +110,17 @@ class TimeCommands(JobCommands):
     def _adopt(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
         session = self._begun_session(job)  # one that runs is live, and has no branch
+        before = session.position
         with self._travelling(job, session):
-            session.adopt()
+            ran = session.adopt() - before
         what_follows = (
             "the next commit shows its outputs and makes it durable"
             if is_exactly_once(job.config)
             else "its outputs are sent, and the next commit makes it durable"
         )
         print(f"{job.name} has adopted the branch; {what_follows}")
+        if ran:
+            print(f"{counted(ran, 'message')} after {before:,} ran with its code, up to the newest position")
         print_position(job, session)
 
     def _swap(self, args: Namespace) -> None:

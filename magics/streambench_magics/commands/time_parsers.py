@@ -45,8 +45,9 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
     takes_job(
         command(
             "adopt",
-            "Make a branch the truth, from the last commit on: what was done in the past with other code. "
-            "Refused where outputs are out already.",
+            "Make a branch the truth, from the last commit on: what was done in the past with other code. It "
+            "runs up to the newest position first. The history holds it in the place of what was recorded "
+            "after its begin. Refused where outputs are out already.",
         )
     )
     it = takes_job(

@@ -130,7 +130,8 @@ class TimeTravel(Inspection):
 
     def adopt(self) -> int:
         """Make the branch the truth: it runs to the newest position, and the container goes on from its
-        state with its code. The position. Raises ContainerStateError where outputs are out already, and what
+        state with its code. The history holds it in the place of what was recorded after its begin. The
+        position. Raises ContainerStateError where outputs are out already, and what
         tasks raise."""
         past = self._past
         if past is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streambench.container.container import Container
+from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.history.attributes import TaskMemory
 from streambench.debug.history.batches import Batches
@@ -37,25 +37,25 @@ class Block:
     def __init__(
         self,
         start: int,
-        container: Container,
+        tasks: Sequence[TaskInstance],
+        factory: Any,
+        now_ms: int,
         numbers: Sequence[int],
-        keyless: dict[SystemStream, int],
-        first_output: int = 0,
-        first_write: int = 0,
-        first_callback: int = 0,
+        keyless: Mapping[SystemStream, int],
+        firsts: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
+        """``tasks``, ``factory``: as they are at its begin. ``firsts``: the numbers of its first output and
+        first write, and the callbacks before it."""
         self.start = start
-        self.first_output, self.first_write = first_output, first_write
-        self.first_callback = first_callback
-        self.factory = container.factory
+        self.first_output, self.first_write, self.first_callback = firsts
+        self.factory = factory
         self.init = self.is_undone = False
-        self.now_ms = container.status.clock.now_ms()
+        self.now_ms = now_ms
         self.numbers = array("q", numbers)
         self.keyless = dict(keyless)
-        self.memory = {task.name: TaskMemory(task, measure=True) for task in container.tasks}
+        self.memory = {task.name: TaskMemory(task, measure=True) for task in tasks}
         self.offsets = {
-            task.name: [(each.offset, each.skip_before) for each in task.subscriptions]
-            for task in container.tasks
+            task.name: [(each.offset, each.skip_before) for each in task.subscriptions] for task in tasks
         }
         self.order = array("L")
         self.batches = Batches()
@@ -70,3 +70,36 @@ class Block:
     def end(self) -> int:
         """The position after its last message."""
         return self.start + len(self.order)
+
+    def drop_after(self, position: int) -> BlockTail:
+        """Drop what is after a position in it; its messages, batches and readings of the clock."""
+        kept = max(0, position - self.start)
+        begin = [] if position >= self.start else [(self.start, self.now_ms, self.first_callback)]
+        tail = BlockTail(
+            self.order[kept:],
+            [each for each in self.batches if each[0] > position],
+            [*begin, *(each for each in self.ticks if each[0] > position)],
+        )
+        del self.order[kept:]
+        self.batches = Batches(each for each in self.batches if each[0] <= position)
+        self.ticks = [each for each in self.ticks if each[0] <= position]
+        self.events = [each for each in self.events if each.position <= position]
+        self.outputs = [each for each in self.outputs if isinstance(each.at, int) and each.at <= position]
+        self.writes.drop_after(position)
+        self.measure()
+        return tail
+
+    def measure(self) -> None:
+        """Measure what it holds, roughly."""
+        outputs = sum(len(each.message) if isinstance(each.message, bytes) else 300 for each in self.outputs)
+        self.size = self.copied + 8 * len(self.order) + 16 * len(self.batches) + self.writes.size
+        self.size += 250 * len(self.outputs) + outputs
+
+
+class BlockTail(NamedTuple):
+    """The recorded messages of the end of a block, with their batches and readings of the clock, as a block
+    has them."""
+
+    order: array[int]
+    batches: list[tuple[int, int]]
+    ticks: list[tuple[int, int, int]]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
-from streambench.debug.history.block import Block
+from streambench.debug.history.block import Block, BlockTail
 from streambench.debug.history.recorded_inputs import RecordedInputs
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
@@ -78,7 +78,6 @@ class BlockLog:
         self._pending: list[Sent] = []
         self._next_ns = 0
         self._is_due = False
-        self._earlier: list[Sent] = []
         self._known: tuple[int, Values] | None = None
         """The values after so many of the blocks, which were asked for last."""
         self._unfinished: dict[int, dict[bytes, bytes | None]] = {}
@@ -222,15 +221,26 @@ class BlockLog:
         self._add_block()
         self.blocks[-1].init, self.blocks[-1].is_undone = init, is_undone
 
-    def restart(self, outputs: list[Sent], pending: list[Sent]) -> None:
-        """Forget all positions but the newest: the container has got another state. ``outputs``: those that
-        led to it, which are shown on; ``pending``: those of them that wait for the commit."""
+    def drop_after(self, position: int) -> list[BlockTail]:
+        """Drop what is after a position; its messages by the block, the oldest first. Other blocks have to
+        take its place."""
         self.read()
-        self._earlier, self._pending = outputs, pending
-        self.blocks.clear()
+        tails: list[BlockTail] = []
+        while self.blocks[-1].start > position:
+            last = self.blocks.pop()
+            tails.append(last.drop_after(last.start - 1))
+        tails.append(self.blocks[-1].drop_after(position))
+        return tails[::-1]
+
+    def put_in_place(self, blocks: Sequence[Block], pending: list[Sent]) -> None:
+        """Add blocks that lead to the newest position, in the place of what was dropped. ``pending``: the
+        outputs that wait for the commit."""
+        self.blocks.extend(blocks)
+        last = self.blocks[-1]
+        self._sent = last.first_output + len(last.outputs)
+        self._written = last.first_write + len(last.writes)
+        self._pending = pending
         self._add_block()
-        self.is_dropped = True
-        self.inputs.drop_before(self._numbers)
 
     def since(self, first: Block) -> list[Block]:
         """The blocks from this one on."""
@@ -307,10 +317,11 @@ class BlockLog:
             self.reader.flush()
         self._known = None
         began = time.perf_counter_ns()
+        container, firsts = self.container, (self._sent, self._written, self.trace.callbacks)
         self.blocks.append(
             Block(
-                self.trace.position, self.container, self._numbers, self._keyless, self._sent, self._written,
-                self.trace.callbacks,
+                self.trace.position, container.tasks, container.factory, container.status.clock.now_ms(),
+                self._numbers, self._keyless, firsts,
             )
         )  # fmt: skip
         ended = time.perf_counter_ns()

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from streambench.container.trace import TraceEvent
 from streambench.debug.history.history import History
+from streambench.debug.wording import words
 from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
 
@@ -64,7 +65,7 @@ def task_groups(history: History) -> list[TaskGroup]:
         if not begin and not commits:
             raise ContainerStateError(
                 f"the history reaches back to {history.oldest:,}, and the last commit of {task.name} was "
-                "before: commit() first, or keep more history (Session(container, history=MB))"
+                f"before: {words('commit')} first, or {words('keep more')} keeps more history"
             )
         groups.setdefault((*begin, *commits), []).append(task.name)
     return [

@@ -7,6 +7,7 @@ last block, with the messages since then processed again.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -18,6 +19,7 @@ from streambench.debug.history.attributes import shared_by_class
 from streambench.debug.history.block import Block
 from streambench.debug.history.block_log import DEFAULT_MB, MB, BlockLog
 from streambench.debug.history.writes import StoreWrite, Values
+from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, SerdeError
 from streambench.serde.streams import decoded
 from streambench.store.traced import traced_engine
@@ -61,7 +63,7 @@ class History(BlockLog):
         if not self.oldest <= position <= self.latest:
             reach = f"from {self.oldest:,} to {self.latest:,}"
             why = (
-                f" ({self.limit // MB} MB hold no more: Session(container, history=MB))"
+                f" ({self.limit // MB} MB hold no more: {words('keep more')} keeps more)"
                 if self.is_dropped
                 else ""
             )
@@ -104,6 +106,14 @@ class History(BlockLog):
 
     def _is_before(self, ssp: SystemStreamPartition, offset: str, other: str) -> bool:
         return (self.container.status.systems.admin(ssp.system).compare(offset, other) or 0) < 0
+
+    def numbers_at(self, position: int) -> array[int]:
+        """Per partition, the messages chosen before a position."""
+        block = self.block_at(position)
+        numbers = array("q", block.numbers)
+        for index, count in Counter(block.order[: position - block.start]).items():
+            numbers[index] += count
+        return numbers
 
     def time_at(self, position: int) -> int:
         """The time at a position, in milliseconds, as callbacks read it last."""
@@ -244,7 +254,7 @@ class History(BlockLog):
     def outputs(self, since: int = 0, to: int | None = None) -> Iterator[tuple[int, Sent]]:
         """The outputs of messages after ``since`` and up to ``to``, in order."""
         blocks = self._blocks_between(since, to)
-        for sent in chain(self._earlier, *(block.outputs for block in blocks)):
+        for sent in chain.from_iterable(block.outputs for block in blocks):
             position = sent.at
             if isinstance(position, int) and position > since and (to is None or position <= to):
                 yield position, sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streambench.container.trace import WRITE_FIELDS
@@ -54,6 +54,19 @@ class Writes:
         self._formers += formers
         self._values += flat[skip + 3 :: step]
         self.size += _PER_WRITE * len(positions) + sum(map(len, filter(None, formers)))
+
+    def extend(self, writes: Iterable[StoreWrite]) -> None:
+        """Add writes behind the others."""
+        for position, *write in writes:
+            self._extend([position], write)
+
+    def drop_after(self, position: int) -> None:
+        """Drop the writes at positions after this one."""
+        first = bisect_right(self._positions, position)
+        formers = self._formers[first:]
+        self.size -= _PER_WRITE * len(formers) + sum(map(len, filter(None, formers)))
+        for column in (self._positions, self._stores, self._keys, self._formers, self._values):
+            del column[first:]
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -18,6 +18,7 @@ from streambench.debug.history.block import Block
 from streambench.debug.history.history import History
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
+from streambench.debug.past.adoption import take_over
 from streambench.debug.past.recorded_tasks import RecordedTasks
 from streambench.debug.past.replica import Replica
 from streambench.debug.past.shared_values import SharedValues
@@ -174,7 +175,7 @@ class Past:
         """Exchange the code: from here on this is a branch. Raises ConfigError, TaskError."""
         position = self.position
         try:
-            self.replica.swap(factory, init=init)
+            self.replica.branch(factory, init=init)
         except BaseException:
             self._way = None
             self.go_to(position)
@@ -209,7 +210,6 @@ class Past:
             )
         begin = self.branch[0].position
         outputs = [sent for at, sent in replica.outputs if at > begin]
-        all_outputs = [sent for _, sent in history.outputs(0, begin)] + outputs
         outbox, collected = container.runtime.outbox, container.runtime.collected
         holds = isinstance(outbox, TransactionalOutbox)
         if holds:
@@ -224,8 +224,13 @@ class Past:
             outbox.send(collected)
             collected.clear()
 
-        container.replace(give, replica.factory)
-        history.restart(all_outputs, outputs if holds else [])
+        history.read()
+        history.trace.active = False  # it gets what the branch has noted
+        try:
+            container.replace(give, replica.factory)
+        finally:
+            history.trace.active = True
+        take_over(history, replica, outputs if holds else [])
 
     def _name_uncopied(self) -> None:
         """Say once what no position brings back, and what that means."""
@@ -344,7 +349,7 @@ class Past:
         self._name_slow(replica.block)
         for each in self.branch:
             self._follow(replica, each.position)
-            replica.swap(each.factory, init=each.init)
+            replica.branch(each.factory, init=each.init)
         return replica
 
     def _advance(self, way: Way, position: int) -> None:

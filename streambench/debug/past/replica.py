@@ -7,12 +7,11 @@ stand still meanwhile.
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from streambench.container.burst import BurstPlanner, BurstRunner
 from streambench.container.coordination import Coordination
@@ -52,6 +51,23 @@ from streambench.store.traced import TracedEngine, traced_engine
 _FETCHED = 1_000
 
 
+class Done(NamedTuple):
+    """The numbers of the outputs and of the writes of a replica so far."""
+
+    sent: int
+    written: int
+
+
+class Cut(NamedTuple):
+    """An exchange of the code of a replica. ``block``: begins with it, and holds nothing yet. ``before``,
+    ``after``: what the replica had done. ``callbacks``: those without a message before it."""
+
+    block: Block
+    before: Done
+    after: Done
+    callbacks: int
+
+
 class Replica:
     """A container as it was at the begin of a block; ``go_to`` moves it forward.
 
@@ -73,6 +89,10 @@ class Replica:
         self.traced: list[Any] = []
         self.ran_from = script.start
         """The position from which on it has run."""
+        self.cuts: list[Cut] = []
+        """The exchanges of its code, where it is a branch."""
+        self.repeated: list[TraceEvent] = []
+        """The callbacks without a message, with the numbers of its outputs and writes before them."""
         self._container = history.container
         self._context = LoopContext()
         self._handles = SharedHandles(self._context)
@@ -96,17 +116,13 @@ class Replica:
 
     def waypoint(self) -> Waypoint:
         """All but memory that is needed to run from its position on once more."""
-        position, block = self.position, self.block
-        numbers = array("q", block.numbers)
-        for index, count in Counter(block.order[: position - block.start]).items():
-            numbers[index] += count
         return Waypoint(
-            position=position,
+            position=self.position,
             now_ms=self._now_ms,
             events=tuple(self._events),
             ticks=tuple(self._ticks),
             first_callback=self._callbacks,
-            numbers=numbers,
+            numbers=self.history.numbers_at(self.position),
             offsets={
                 task.name: [(each.offset, each.skip_before) for each in task.subscriptions]
                 for task in self.tasks
@@ -119,6 +135,7 @@ class Replica:
         script = waypoint.script(self.history, self.block)
         self.ran_from = waypoint.position
         self.traced.clear()  # the list that the stores add to
+        self.repeated.clear()
         self._handles.collected.clear()
         self._handles.requests.clear()
         self._context.input, self._context.until = None, 0
@@ -216,6 +233,20 @@ class Replica:
         self.factory = factory
         self.changes += 1
 
+    def branch(self, factory: Any, *, init: bool) -> None:
+        """Exchange the code as ``swap`` does, and note what shows the branch from here on again."""
+        before = self._done()
+        self.swap(factory, init=init)
+        block = Block(
+            self.position, self.tasks, factory, self._now_ms, self.history.numbers_at(self.position),
+            self._held.keyless, (0, 0, self._callbacks),
+        )  # fmt: skip
+        block.init = init
+        self.cuts.append(Cut(block, before, self._done(), len(self.repeated)))
+
+    def _done(self) -> Done:
+        return Done(len(self.outputs), len(self.traced) // WRITE_FIELDS)
+
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task, the last offset processed of each partition."""
         return {task.name: task.offsets() for task in self.tasks}
@@ -228,6 +259,7 @@ class Replica:
             self._loop.call_between(partial(self._repeat, event))
 
     def _repeat(self, event: TraceEvent) -> None:
+        self.repeated.append(event._replace(**self._done()._asdict()))
         if event.kind == "window":
             self._loop.timers.windows.call_again(event.tasks, None, self.position)
         elif event.kind == "end_of_stream":

@@ -232,6 +232,32 @@ def test_an_adopted_branch_is_the_truth() -> None:
     assert bench.committed() == {"mem.in.0": "5"}
 
 
+def test_adopting_keeps_the_history_up_to_and_of_the_branch() -> None:
+    session, _ = session_of(inputs=words("bbbbbb"), config=EXACTLY_ONCE)
+    session.step(5)
+    session.goto(2)
+    session.swap(Doubling)
+    session.step()
+    session.swap(Counter)
+    session.adopt()
+    assert [(each.position, each.before, each.after) for each in session.changes("n", "b")] == [
+        (1, None, 1), (2, 1, 2), (3, 2, 3), (3, 3, 4), (4, 4, 5), (5, 5, 6),
+    ]  # fmt: skip
+    assert [each.after for each in session.last.changes] == [6]
+    session.step()
+    found = []
+    for position in range(7):
+        session.goto(position)
+        number = session.attributes()[session.container.tasks[0].name]["seen"]
+        found.append((session.position, stored(session).get("b"), number))
+    assert found == [(0, None, 0), (1, 1, 1), (2, 2, 2), (3, 4, 3), (4, 5, 4), (5, 6, 5), (6, 7, 6)]
+    session.goto(3)
+    session.swap(Doubling)
+    session.adopt()
+    assert stored(session) == {"b": 10}
+    session.stop()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_an_adopted_branch_is_as_if_the_code_had_been_exchanged_then(seed: int) -> None:
     chance = random.Random(seed)

@@ -19,6 +19,7 @@ from streambench.debug import crash_everywhere
 from streambench.debug.control.session import Session
 from streambench.debug.crash.crash import Crash
 from streambench.debug.crash.crash_report import Report
+from streambench.debug.history import block_log
 from streambench.errors import ContainerStateError
 from streambench.system.log import open_log
 from tests.conftest import CHECKOUT
@@ -281,16 +282,33 @@ def test_code_that_was_swapped_starts_again_as_it_is_then() -> None:
     session.stop()
 
 
-def test_a_history_without_the_last_commit_says_so() -> None:
+def test_a_history_without_the_last_commit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_log, "_SHORTEST_NS", 1 << 60)
     session, _ = session_of(Counting, of("a", "b"), EXACTLY_ONCE)
     session.step(1)
-    session.goto(0)
-    session.swap(Forgetful)
-    session.adopt()
+    history = session.history
+    assert history is not None
+    history.limit = 1
+    history.cut()
     with pytest.raises(ContainerStateError, match="last commit of Partition 0 was before"):
         session.crash()
     session.commit()
     assert session.crash().safe
+    session.stop()
+
+
+def test_a_crash_behind_an_adopted_branch_leads_to_the_commit() -> None:
+    session, _ = session_of(Counting, of("a", "commit", "a", "a"), EXACTLY_ONCE)
+    session.step(4)
+    session.goto(3)
+    session.swap(Forgetful)
+    session.adopt()
+    crash = session.crash()
+    assert crash.committed == {"Partition 0": 2}
+    assert [each.offset for each in crash.again] == ["2", "3"]
+    session.goto(2)
+    assert session.crash().safe
+    session.go_live()
     session.stop()
 
 
