@@ -105,6 +105,9 @@ def _why(stream: SystemStream, partitions: Sequence[PartitionSnapshot], config: 
         return "is empty"
     if all(each.checkpointed is None and not each.processed for each in partitions):
         key = f"systems.{stream.system}.samza.offset.default"
+        if config.text(config.stream_key(stream.system, stream.stream, "samza.offset.default")) == "oldest":
+            # Rewound to there: the default is not why.
+            return f"is at its end: nothing is there from {partitions[0].ssp}@{partitions[0].position} on"
         earlier = f"({key}=oldest, and a rewind to oldest, reads what was there)"
         return f"is read only from where its end was at the first start {earlier}"
     return "has been read to its end"

@@ -51,6 +51,14 @@ def send(stream: SystemStream) -> str:
     return f"send {stream}"
 
 
+def test_an_end_that_was_rewound_to_is_not_that_of_the_first_start() -> None:
+    oldest = Config({**CONFIG, "systems.log.samza.offset.default": "oldest"})
+    stream = SystemStream("log", "in")
+    assert nothing_to_read(snapshot(BEHIND), oldest) == {
+        stream: "is at its end: nothing is there from log.in.2@9 on"
+    }
+
+
 @pytest.mark.parametrize(
     ("partitions", "said"),
     [
