@@ -23,6 +23,9 @@ expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
 TUTORIALS = CHECKOUT / "notebooks"
 
+CELL_SECONDS = 300.0
+"""The most that a cell may take: some start a broker or a cluster, or run a job there."""
+
 
 def errors_of(notebook: Notebook) -> Locator:
     return notebook.page.locator(
@@ -36,7 +39,7 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
     shutil.copytree(TUTORIALS / "data", lab.notebooks / "data", dirs_exist_ok=True)
     notebook = lab.open(TUTORIALS / f"{name}.ipynb")
     notebook.page.set_viewport_size({"width": 1280, "height": 1400})
-    notebook.run_all()
+    notebook.run_all(timeout=CELL_SECONDS)
     if folder := os.environ.get("STREAMBENCH_SCREENSHOTS"):
         for number, cell in enumerate(notebook.page.locator(".jp-Cell").all()):
             cell.scroll_into_view_if_needed()
