@@ -13,6 +13,7 @@ from streambench.debug.names import head_and_tail
 from streambench.debug.view.bars import filled
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row
+from streambench.debug.view.step_lines import UNKNOWN_RULE
 from streambench_magics.panel.figures import (
     bytes_text,
     figure,
@@ -36,9 +37,13 @@ _ABOVE = 40
 _ROW_PX = 24
 _NO_RULE = {
     "busy": "the rule that chose it is known when the task has returned",
+    "past": UNKNOWN_RULE,
     "": "at full speed no reasons are recorded: step to see them",
 }
 """Per state, why there is no rule."""
+
+_IN_BAR = 70
+"""Characters for which the bar has room in most pages."""
 
 _SIZED = 100
 """Bytes of a message from which on its size is named."""
@@ -186,10 +191,12 @@ def _why(frame: PanelState) -> str:
 
 
 def _trouble(frame: PanelState) -> str:
-    """Why it has failed, or where it is stuck, in full: the bar cuts it, so that nothing moves."""
-    if frame.state not in ("failed", "busy"):
+    """Why it has failed, where it is stuck, or a long reason of a stop, in full: the bar cuts it, so that
+    nothing moves."""
+    why = _why(frame)
+    if frame.state not in ("failed", "busy") and len(why) <= _IN_BAR:
         return ""
-    return f'<div class="sb-trouble">{escape(_why(frame))}</div>'
+    return f'<div class="sb-trouble">{escape(why)}</div>'
 
 
 def _rate(frame: PanelState) -> str:

@@ -168,6 +168,13 @@ def test_a_message_that_a_breakpoint_holds_is_not_shown_as_processed(counted: Sh
     assert ">Why this one<" in panel_html(frame_of(counted))
 
 
+def test_a_reason_that_the_bar_cuts_stands_in_full_beside_the_inputs(counted: Shell) -> None:
+    counted.run("%stream run --until message['no such field'] > 1")
+    counted.fails("%stream wait")
+    trouble = panel_html(frame_of(counted)).split('<div class="sb-trouble">')[1].split("</div>")[0]
+    assert "cannot be evaluated" in trouble and "TypeError" in trouble
+
+
 def test_run_and_pause_have_one_place(counted: Shell) -> None:
     frame = frame_of(counted)
     assert ('data-do="run"' in panel_html(frame), 'data-do="pause"' in panel_html(frame)) == (True, False)
