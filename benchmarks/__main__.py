@@ -45,15 +45,28 @@ def main(
     parts: Annotated[
         list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")
     ] = None,
-    messages: Annotated[int, typer.Option(min=12_000, help="How many messages each run has.")] = 500_000,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each is run; the best counts.")] = 5,
+    messages: Annotated[
+        int, typer.Option(metavar="N", min=12_000, help="How many messages each run has.")
+    ] = 500_000,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How often each is run; the best counts.")
+    ] = 5,
     full: Annotated[
         bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the figures to this file, too.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the figures to this file, too.")
+    ] = None,
 ) -> None:
     """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one
-    process."""
+    process.
+
+    Examples:
+
+        streambench bench
+
+        streambench bench log stores --rounds 3
+    """
     unknown = [part for part in parts or [] if part not in _PARTS]
     if unknown:
         raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(_PARTS)}")
@@ -104,7 +117,7 @@ def _module(part: str) -> Any:
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
+    app.command(context_settings={"help_option_names": ["-h", "--help"]})(main)
     try:
         app(prog_name="streambench bench")
     except StreambenchError as problem:

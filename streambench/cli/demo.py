@@ -62,22 +62,35 @@ def main(arguments: list[str]) -> None:
 
 def demo(
     input: Annotated[
-        Path | None, typer.Option(help="Flights of your own: JSON lines or CSV with date, delay and origin.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Flights of your own: JSON lines or CSV with date, delay and origin."
+        ),
     ] = None,
     times: Annotated[
         int,
-        typer.Option(min=1, help="How often the flights are replayed, each time with their dates moved on."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How often the flights are replayed, each time with their dates moved on.",
+        ),
     ] = 25,
-    directory: Annotated[Path, typer.Option(help="Where streams and checkpoints go; emptied first.")] = Path(
-        "demo-data"
-    ),
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[2]",
+    directory: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where streams and checkpoints go; emptied first.")
+    ] = Path("demo-data"),
+    master: Annotated[str, typer.Option(metavar="MASTER", help="Where Spark runs.")] = "local[2]",
 ) -> None:
     """Flights and their delays: started here, finished on Spark, checked against the input.
 
     The flights go to a log of 12 partitions, keyed by airport. For each airport, a task keeps flights, mean
     delay and the share of late ones. It runs on this machine until half of the messages are processed, and
     stops. Spark finishes it as a batch from the same checkpoints and the same state.
+
+    Examples:
+
+        streambench demo
+
+        streambench demo --times 100 --master "local[4]"
     """
     console = Console(highlight=False)
     path = input or _own_data()

@@ -69,7 +69,14 @@ def start(
 
 @kafka.command()
 def stop(directory: Directory = _DEFAULT) -> None:
-    """Stop Kafka. Its data stays, and the next start continues with it. Without effect where none runs."""
+    """Stop Kafka. Its data stays, and the next start continues with it. Without effect where none runs.
+
+    Examples:
+
+        streambench kafka stop
+
+        streambench kafka stop --dir /var/tmp/kafka
+    """
     stopped = _nodes(directory).stop()
     print(
         f"Kafka has stopped ({counted(len(stopped), 'node')})"
@@ -80,7 +87,12 @@ def stop(directory: Directory = _DEFAULT) -> None:
 
 @kafka.command()
 def status(directory: Directory = _DEFAULT) -> None:
-    """Show whether Kafka runs. The exit code is 0 where all of its nodes do, else 1."""
+    """Show whether Kafka runs. The exit code is 0 where all of its nodes do, else 1.
+
+    Examples:
+
+        streambench kafka status
+    """
     nodes = _nodes(directory)
     cluster, running = nodes.cluster, nodes.running()
     if cluster is None:

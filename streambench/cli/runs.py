@@ -29,7 +29,7 @@ _FIGURES = ("generation", "seconds", "messages", "per second", "containers", "fa
 def runs(
     job: JobArgument = None,
     config: JobOption = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many (20).")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The last so many.")] = 20,
     json: JsonOption = False,
 ) -> None:
     """List the deployments of a job on Spark: when, how long, how many messages; oldest first.
