@@ -252,8 +252,13 @@ class Job:
         if self._former is not None:
             session.take_over(self._former)
             session.record_as(self._former)
-        with show_restore_progress(session.container):
-            session.start()
+        try:
+            with show_restore_progress(session.container):
+                session.start()
+        except BaseException:
+            if session.state == "paused":
+                session.abandon()
+            raise
         self.deployed = None
         return session
 

@@ -17,7 +17,7 @@ class Advance:
         self.advance = advance
         self.done = 0
         self.error: BaseException | None = None
-        self.has_ended = False
+        self.has_begun = self.has_ended = False
         self._ended = threading.Lock()
         self._ended.acquire()
 
@@ -26,9 +26,11 @@ class Advance:
         self.has_ended = True
         self._ended.release()
 
-    def await_end(self) -> None:
-        """Wait for the end. An interrupt is raised, and it may be waited for again."""
+    def await_end(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait for the end, and call ``meanwhile`` some times a second. An interrupt is raised, and it may be
+        waited for again."""
         while not self.has_ended:
+            meanwhile()
             # What an interrupt leaves locked here is waited for only for a moment.
             if self._ended.acquire(timeout=_LOOK_AGAIN_S):
                 self._ended.release()

@@ -42,6 +42,7 @@ _T = TypeVar("_T")
 _ANSWER_S = 5.0
 _ANSWER_AT_LEAST_S = 0.2
 _MOMENT_S = 2.0
+_LOOK_S = 0.01
 
 
 class Session(Stops):
@@ -99,10 +100,15 @@ class Session(Stops):
 
         def start() -> None:
             self.container.start()
-            then()
-            if self.history is not None:
-                self.history.begin()
-                self._begin_record()
+            try:
+                then()
+                if self.history is not None:
+                    self.history.begin()
+                    self._begin_record()
+            except BaseException:
+                # An interrupt, say: without a session that has begun, the container could not be stopped.
+                self.container.abandon()
+                raise
 
         self._drive(start)
 
@@ -130,7 +136,7 @@ class Session(Stops):
         call = partial(advance, lambda: self.container.step(n, batches=True))
         if here or self._driver == threading.get_ident():
             return self._drive(call)
-        return self._awaited(self._begin(call), on_interrupt)
+        return self._awaited(Advance(call), on_interrupt)
 
     def forward(self, n: int = 1) -> int:
         """Go ``n`` messages forward, at most to the newest position, or to a breakpoint; the new position.
@@ -233,7 +239,9 @@ class Session(Stops):
         elif self.recording is not None and isinstance(plain, int):
             advance = partial(self.container.step, plain, batches=True)
         call = partial(self._conditional(condition), advance)
-        self._begin(call if speed is None else partial(self._paced, Pace(speed, self.container.post), call))
+        if speed is not None:
+            call = partial(self._paced, Pace(speed, self.container.post), call)
+        self._begin(Advance(call))
 
     def pause(self, timeout: float | None = None) -> bool:
         """Have it stop after the message it is at, and wait for that, at most ``timeout`` seconds; whether it
@@ -341,8 +349,8 @@ class Session(Stops):
             return None
         return self._last
 
-    def _begin(self, advance: Callable[[], int]) -> Advance:
-        """Begin to advance on a thread of its own."""
+    def _begin(self, call: Advance) -> None:
+        """Begin to advance on a thread of its own. Where an interrupt is raised, it may have begun."""
         self._check_still()
         with self._driving:
             # Again, now that no other thread can drive: one may have gone to the past meanwhile.
@@ -350,16 +358,25 @@ class Session(Stops):
             self._require_live("go on")
             self._require_running()
             self.problem = None
-            ended, call = threading.Event(), Advance(advance)
+            ended = threading.Event()
             # In the context of the caller: what a task prints belongs to the cell that is run.
             run = partial(contextvars.copy_context().run, self._run, call, ended)
             thread = threading.Thread(target=run, name=f"streambench {self.name}", daemon=True)
             # Others may wait for it as soon as they see it; it ends only after this lock is free.
-            thread.start()
-            self._ended = ended
-            self._thread = thread
+            self._ended, self._thread = ended, thread
+            try:
+                thread.start()
+            except KeyboardInterrupt:
+                # It came while the thread starts, which may run all the same.
+                deadline = time.monotonic() + _MOMENT_S
+                while thread.ident is None and time.monotonic() < deadline:
+                    time.sleep(_LOOK_S)
+                raise
+            finally:
+                call.has_begun = thread.ident is not None
+                if not call.has_begun:
+                    self._thread = None
         self._changed()
-        return call
 
     def _run(self, call: Advance, ended: threading.Event) -> None:
         try:
@@ -378,18 +395,24 @@ class Session(Stops):
             call.end()
 
     def _awaited(self, call: Advance, on_interrupt: Callable[[], object]) -> int:
-        """Wait for a step that goes on, and pass interrupts on to it."""
+        """Begin a step, wait for it, and pass interrupts on to it."""
         interrupt: KeyboardInterrupt | None = None
+        meanwhile: Callable[[], object] = bool
         while not call.has_ended:
             try:
-                call.await_end()
+                if not call.has_begun:
+                    self._begin(call)
+                call.await_end(meanwhile)
             except KeyboardInterrupt as pressed:
+                if not call.has_begun:
+                    raise
                 if interrupt is not None:
                     if self.give_up():
                         call.await_end()
                     raised = call.error
                     raise raised if isinstance(raised, KeyboardInterrupt) else pressed from None
-                interrupt = pressed
+                # Asked again and again, because a step that has not quite begun would not hear it.
+                interrupt, meanwhile = pressed, self.container.pause
                 self.container.pause()
                 on_interrupt()
         if interrupt is not None and call.error is None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import streambench as sb
 from streambench.debug import Session
+from streambench.debug.history.history import History
 from streambench.debug.past.past import Past
 from streambench.errors import ContainerStateError
 from streambench.system.memory import memory_streams
@@ -35,7 +38,54 @@ def test_it_can_be_waited_for_while_its_thread_is_about_to_start(monkeypatch: py
     session.run("caught-up")
     monkeypatch.undo()
     assert session.wait(60)
-    assert waited == [True]
+    assert waited == [False]
+    session.stop()
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_interrupt_while_a_step_begins_leaves_nothing_running(
+    runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(Counter):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            time.sleep(0.001)
+
+    session, _ = session_of(Slow, words("ab" * 5_000))
+    start, notices = threading.Thread.start, list[str]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        if runs:
+            start(thread)
+        else:
+            monkeypatch.setattr("streambench.debug.control.session._MOMENT_S", 0.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.step(10_000, on_interrupt=lambda: notices.append(""))
+    assert (session.state, len(notices)) == ("paused", runs)
+    before = session.position
+    assert before < 10_000
+    assert session.step(3) == 3
+    assert session.position == before + 3
+    session.stop()
+
+
+def test_an_interrupt_at_the_end_of_a_start_leaves_no_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(history: History) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    config = {"stores.n.factory": "rocksdb", "job.logged.store.base.dir": str(tmp_path)}
+    monkeypatch.setattr(History, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session_of(inputs=words("ab"), config=config)
+    session, _ = session_of(inputs=words("ab"), config=config)
+    assert session.step(2) == 2
     session.stop()
 
 
