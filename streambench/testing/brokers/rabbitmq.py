@@ -147,7 +147,8 @@ class RabbitServer:
             "RABBITMQ_PID_FILE": str(here / "pid"),
             "RABBITMQ_LOGS": "-",
             "RABBITMQ_CTL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2 "
+            "+sbwt none +sbwtdcpu none +sbwtdio none",
         }
 
     def _wait_until_ready(self) -> None:
