@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +53,19 @@ def as_rows(envelopes: Sequence[IncomingMessageEnvelope]) -> list[tuple[Any, ...
         (each.key, each.message, each.ssp.partition, int(each.offset), each.timestamp, each.headers or None)
         for each in envelopes
     ]
+
+
+def run_to_its_end(begin: Callable[[], Any]) -> Any:
+    """Begin a query of a stream and wait for its end; the query.
+
+    It is begun again, from its checkpoint, where a Python process of Spark has not answered within ten
+    seconds. No setting changes that, and a busy machine takes longer."""
+    while True:
+        query = begin()
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return query
