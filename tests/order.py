@@ -22,19 +22,17 @@ ON_ONE_SESSION = (
     "tests/spark/test_slow_tasks.py",
     "tests/spark/test_submit_lines.py",
     "tests/spark/source/test_dataframes.py",
+    "tests/spark/source/test_kafka.py",  # and a Kafka, which takes less than a session
+    "tests/spark/test_all_in_kafka.py",
     "tests/cli/test_demo.py",
     "tests/magics/commands/test_deploy.py",
 )
-
-#: All tests that need such a session and a Kafka.
-KAFKA_ON_ONE_SESSION = ("tests/spark/source/test_kafka.py", "tests/spark/test_all_in_kafka.py")
 
 #: What sets up something together that takes long to set up: one worker has all of it.
 TOGETHER = (
     ("tests/browser/",),
     (
         "tests/system/kafka/",
-        *KAFKA_ON_ONE_SESSION,
         "tests/spark/test_history.py",
         "tests/spark/test_kafka_campaign.py",
         "tests/faults/kafka/test_faults.py",
@@ -112,8 +110,7 @@ class Scheduling(LoadFileScheduling):
 
 def share_a_session(first: pytest.Item, second: pytest.Item) -> bool:
     """Return True where the Spark session of the first test is to be there for the second."""
-    groups = (ON_ONE_SESSION, KAFKA_ON_ONE_SESSION)
-    return any(all(each.nodeid.startswith(group) for each in (first, second)) for group in groups)
+    return all(each.nodeid.startswith(ON_ONE_SESSION) for each in (first, second))
 
 
 def rank(item: pytest.Item) -> int:
