@@ -16,6 +16,7 @@ import pytest
 from streambench import ConfigError, StreambenchError
 from streambench.spark import dependencies
 from streambench.spark.dependencies import FOLDER, stage_dependencies
+from streambench.spark.history import runs
 from streambench.spark.package import NEEDS, package
 from streambench.spark.requirements import needed_by
 from streambench.spark.staged_files import StagedFiles
@@ -55,6 +56,7 @@ def test_executors_without_any_package_run_a_job_with_its_dependencies(job: Job,
     archive, packages = written(job), job.directory / "job-packages.zip"
     made = package(job.config)
     packed(made.files[NEEDS].decode(), packages)
+    other = (job.directory / "job.properties").rename(job.directory / "other.properties")
     without_code(job)
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
@@ -69,10 +71,12 @@ def test_executors_without_any_package_run_a_job_with_its_dependencies(job: Job,
         options = f"spark.executor.extraJavaOptions={jvm_options()}"
         settings = [*QUIET, options, *(f"spark.pyspark.{each}" for each in pythons)]
         command[1:1] = [word for each in settings for word in ("--conf", each)]
-        said = run(job, *command, "--json")
+        said = run(job, *command, other, "--json")
+        master = cluster.master
     found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert sum(each["messages"] for each in found) == 10
     assert job.numbers() == [number**2 for number in range(10)]
+    assert [each.master for each in runs(job.config)] == [master]
     prefix, *files = place.read_text().split()
     assert prefix == str(bare)
     assert all(f"/{FOLDER}/" in each for each in files)

@@ -18,6 +18,7 @@ from streambench.spark.package import is_package, opened, package
 from streambench.spark.submit_lines import submit_command
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import CHECKOUT, Job, environment_of_programs, jvm_options
+from tests.surroundings import only_soak
 
 TASK = """
 import json
@@ -265,6 +266,7 @@ def test_commands_take_an_archive_in_place_of_a_properties_file(squares: Job) ->
 QUIET = ("spark.ui.enabled=false", "spark.log.level=ERROR", "spark.driver.host=127.0.0.1")
 
 
+@only_soak("test_dependencies.py submits an archive with another configuration")
 @pytest.mark.usefixtures("spark_installed")
 def test_spark_submit_runs_an_archive_with_another_configuration(squares: Job) -> None:
     squares.send(0, 12)
@@ -281,6 +283,7 @@ def test_spark_submit_runs_an_archive_with_another_configuration(squares: Job) -
     assert squares.numbers() == [number**2 for number in range(12)]
 
 
+@only_soak("test_dependencies.py submits an archive to a standalone cluster")
 @pytest.mark.usefixtures("spark_installed")
 def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_path: Path) -> None:
     squares.send(0, 10)

@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from tests.spark.conftest import Job, environment_of_programs
-from tests.surroundings import SOAK
+from tests.surroundings import SOAK, only_soak
 
 
 def run_script(directory: Path, text: str) -> list[str]:
@@ -143,6 +143,7 @@ if __name__ == "__main__":
 """
 
 
+@only_soak("test_dependencies.py runs a program of spark-submit")
 @pytest.mark.usefixtures("spark_installed")
 def test_a_program_of_spark_submit_runs_on_the_master_it_was_given(job: Job) -> None:
     """It keeps one session, whose progress bars leave the program's own output alone."""
