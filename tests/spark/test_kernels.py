@@ -14,7 +14,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from tests.spark.conftest import Job, connect_port, environment_of_programs
-from tests.surroundings import SOAK
+from tests.surroundings import SOAK, only_soak
 
 MARK = "STREAMBENCH_TEST_OF_KERNELS"
 
@@ -102,7 +102,10 @@ def kernel(spark_installed: None, job: Job) -> Iterator[Kernel]:
             each.kill()
 
 
-@pytest.mark.parametrize("session", [CLASSIC, CONNECT], ids=["classic", "connect"])
+ON_CONNECT = pytest.param(CONNECT, marks=only_soak("test_standalone.py interrupts a deployment on Connect"))
+
+
+@pytest.mark.parametrize("session", [CLASSIC, ON_CONNECT], ids=["classic", "connect"])
 def test_no_process_is_left_of_what_failed_was_interrupted_or_killed(
     kernel: Kernel, job: Job, session: str
 ) -> None:

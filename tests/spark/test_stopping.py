@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.spark.conftest import CHECKOUT, Job
+from tests.surroundings import only_soak
 
 TASK = """
 import threading
@@ -94,7 +95,8 @@ def is_at_work(program: subprocess.Popen[str], directory: Path) -> bool:
         (signal.SIGINT, has_a_child, os.kill),
         (signal.SIGINT, has_a_jvm, os.kill),
         (signal.SIGTERM, has_a_jvm, os.kill),
-        (signal.SIGTERM, is_at_work, os.killpg),  # as a service manager does: the JVM ends by itself
+        # As a service manager does: the JVM ends by itself. In test_programs.py a terminal sends Ctrl-C so.
+        pytest.param(signal.SIGTERM, is_at_work, os.killpg, marks=only_soak("a terminal sends Ctrl-C so")),
     ],
 )
 def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
