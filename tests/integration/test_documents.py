@@ -15,15 +15,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.conftest import CHECKOUT, IN_THE_BROWSER, NEEDS_OF_NOTEBOOKS
+from tests.conftest import CHECKOUT, NEEDS_OF_NOTEBOOKS
 from tests.surroundings import SOAK
 
 README = CHECKOUT / "README.md"
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
-# Those that start a broker take longest, others run in a browser; that outputs are right is seen each day.
-RUN_AS_A_WHOLE = [
-    path for path in NOTEBOOKS if SOAK or path.stem not in (*NEEDS_OF_NOTEBOOKS, *IN_THE_BROWSER)
-]
+# One for each day, and two in the browser; that outputs of all of them are right is seen each day.
+RUN_AS_A_WHOLE = NOTEBOOKS if SOAK else [CHECKOUT / "notebooks" / "01-first-stream.ipynb"]
 
 DOCUMENTS = [
     "README.md",
