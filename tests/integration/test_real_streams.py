@@ -18,8 +18,10 @@ from streambench.testing import run_job
 from tests.conftest import CHECKOUT
 from tests.integration import tasks
 from tests.integration.conftest import Workplace
+from tests.surroundings import only_soak
 
-RUNNERS = ["one container", "two containers", "spark"]
+TWO = pytest.param("two containers", marks=only_soak("tests/job/ runs jobs of two containers"))
+RUNNERS = ["one container", TWO, "spark"]
 NOT_TEXT = [b"\xff\xfe\x00", b"GET /caf\xe9 HTTP/1.1"]
 
 SERDES = {"systems.log.samza.key.serde": "string", "systems.log.samza.msg.serde": "json"}

@@ -330,7 +330,7 @@ def test_everything_arrives_though_processes_and_brokers_are_killed(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_a_job_starts_though_a_broker_has_died_a_moment_ago(three: KafkaNodes, guarantee: str) -> None:
     from kafka import KafkaAdminClient
 

@@ -25,6 +25,7 @@ from streambench.model import OutgoingMessageEnvelope
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
+from tests.surroundings import only_soak
 from tests.system.kafka.cluster import all_of, new_stream, sent
 
 TASK = """
@@ -192,6 +193,7 @@ def test_nothing_is_lost_when_the_process_is_killed_in_the_middle(kafka: KafkaNo
         assert found[-1] == (b"%d" % len(wanted), wanted[-1])
 
 
+@only_soak("faults/kafka/test_campaign.py kills brokers")
 def test_nothing_is_lost_when_the_broker_is_killed_in_the_middle(kafka: KafkaNodes, tmp_path: Path) -> None:
     job = Job(kafka, tmp_path)
     running = job.start()

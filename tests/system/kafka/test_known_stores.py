@@ -12,10 +12,13 @@ from streambench.errors import ConfigError
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.container.stateful import Counts
+from tests.surroundings import only_soak
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
+AT_LEAST_ONCE = pytest.param("at-least-once", marks=only_soak("the same stores, exactly once"))
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+
+@pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, "exactly-once"])
 def test_a_store_that_a_run_leaves_out_keeps_its_state_and_serdes(
     kafka: KafkaNodes, guarantee: str, caplog: pytest.LogCaptureFixture
 ) -> None:
