@@ -55,7 +55,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 # No deadline: how long one example takes says nothing on a machine that does other things at the same time.
 settings.register_profile(
-    "default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("default"), max_examples=5_000)
 settings.register_profile("quick", settings.get_profile("default"), max_examples=10)

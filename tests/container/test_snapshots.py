@@ -432,7 +432,7 @@ def test_a_job_that_is_killed_at_any_time_ends_with_the_same_state(
     chance = random.Random(f"{guarantee} {engine}")
     job = a_job(tmp_path, engine, **{"task.processing.guarantee": guarantee, "stores.s.snapshot.changes": 50})
     expected: dict[str, str] = {}
-    for _ in range(figure(4, soak=40, check=2)):
+    for _ in range(figure(2, soak=40, check=2)):
         messages = [
             (f"k{chance.randrange(200)}", chance.choice(["", str(at)]))
             for at in range(figure(2_000, soak=5_000, check=800))

@@ -33,7 +33,7 @@ def test_a_call_that_fails_is_told_with_the_file_and_loses_nothing(
     whole = damage.found(directory, guarantee)
     assert {"open", "stat", "pread", "pwrite", "fsync", "link"} <= {call.split()[0] for call in disk.calls}
     told = 0
-    for at in range(1, len(disk.calls) + 1, 1 if SOAK else 11):
+    for at in range(1, len(disk.calls) + 1, 1 if SOAK else 23):
         shutil.rmtree(directory)
         shutil.copytree(template, directory)
         try:

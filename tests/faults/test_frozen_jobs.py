@@ -16,7 +16,7 @@ from tests.frozen import Freezing, Frozen
 from tests.surroundings import SOAK
 
 MESSAGES = 12 if SOAK else 3
-SAMPLES = None if SOAK else 25
+SAMPLES = None if SOAK else 12
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])

@@ -21,7 +21,7 @@ from streambench.system.log import open_log
 from tests.conftest import CHECKOUT
 from tests.surroundings import SOAK
 
-KILLS = 200 if SOAK else 4  # under each guarantee
+KILLS = 200 if SOAK else 2  # under each guarantee
 USERS = 12
 PARTITIONS = 4
 

@@ -19,6 +19,7 @@ from streambench.system.capabilities import NamedWrite
 from streambench.system.kafka.factory import KafkaSystemFactory
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
+from tests.surroundings import SOAK
 from tests.system.kafka.cluster import all_of, config, new_stream
 
 STEPS = 6
@@ -122,7 +123,7 @@ def test_kills_at_random_moments_leave_each_step_once(
     done.write_text("0")
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     command = [sys.executable, "-c", PROGRAM, str(done), text, stream.stream]
-    for _ in range(5):
+    for _ in range(5 if SOAK else 2):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             process.stdout.readline()
