@@ -254,6 +254,8 @@ class _States(_Watcher):
         self, task: str, store: TaskStore, key: bytes, before: bytes | None, after: bytes | None
     ) -> None:
         def read(name: str) -> Any:
+            if name == "store_name":
+                return store.name
             if name == "key":
                 return _decoded(store.decoded_key, key)
             value = before if name == "before" else after
@@ -262,7 +264,7 @@ class _States(_Watcher):
         # Nothing is decoded that no condition looks at.
         if not _may_hold(self._breakpoints.quick_states, read):
             return
-        seen = {name: read(name) for name in ("key", "before", "after")}
+        seen = {name: read(name) for name in ("key", "before", "after", "store_name")}
         self._breakpoints.hit_behind("state", task, **seen)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment
+from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoStoreError
 from streambench.errors import StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
 from streambench.suggestions import suggest
@@ -45,7 +45,7 @@ class Condition:
         """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
         self.of_change: Callable[[Callable[[str], Any]], object] | None = None
         """The value where a change of state is all that is looked at: of a function that returns ``key``,
-        ``before`` or ``after`` by its name; None where it is not."""
+        ``before``, ``after`` or ``store_name`` by its name; None where it is not."""
         self.kind: Literal["output", "state", "error"] | None = None
         """The only kind of breakpoint that has all its names; None where more than one has."""
         self.needs_memory = True
@@ -74,7 +74,7 @@ class Condition:
             at = f" at {moment.place}" if moment.place else ""
             failure = ConditionError(
                 f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
-                f"{type(error).__name__}: {error}{_hint(error) or self._hint_of_none(error, moment)}"
+                f"{type(error).__name__}: {error}{_hint(error, moment) or self._hint_of_none(error, moment)}"
             )
             # An expression has one line, which the text shows.
             raise failure from (None if self._parts else error)
@@ -164,8 +164,10 @@ _OF_ENVELOPE: dict[str, Callable[[IncomingMessageEnvelope], Any]] = {
 }
 
 
-_OF_CHANGE = ("key", "before", "after")
+_OF_CHANGE = ("key", "before", "after", "store_name")
 
+
+_ALONE = {each: f", or {each} alone" for each in ("stream", "partition")}
 
 _WHY_NONE = {
     "before": "where the key is new",
@@ -192,12 +194,25 @@ def _is_constant(node: ast.expr) -> bool:
     return not any(isinstance(each, ast.Name) for each in ast.walk(node))
 
 
-def _hint(error: Exception) -> str:
-    """The remedy where an output or an envelope was taken for its message; else empty."""
+def _hint(error: Exception, moment: Moment) -> str:
+    """The remedy where an output or an envelope was taken for its message, or a store is missing; else
+    empty."""
+    if isinstance(error, NoStoreError) or str(error).startswith("'Stores' object"):
+        return _hint_of_stores(error, list(moment.store))
+    is_of_envelope = isinstance(error, AttributeError) and isinstance(error.obj, IncomingMessageEnvelope)
+    if is_of_envelope and (name := str(getattr(error, "name", ""))) in ("stream", "system", "partition"):
+        return f"; write envelope.ssp.{name}" + _ALONE.get(name, "")
     for kind, name in (("Output", "output"), ("IncomingMessageEnvelope", "envelope")):
         if str(error).startswith(f"'{kind}' object"):
             return f"; the message of it is {name}.message"
     return ""
+
+
+def _hint_of_stores(error: Exception, names: list[str]) -> str:
+    if not names:
+        return "; the task has no stores"
+    key = repr(error.args[0]) if isinstance(error, NoStoreError) else "KEY"
+    return f"; the stores are {', '.join(names)}: write store[{names[0]!r}][{key}]"
 
 
 def _unknown(name: str, text: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from msgspec.structs import replace
+
 from streambench.model import IncomingMessageEnvelope
 from streambench.store.task_store import TaskStore
 
@@ -15,13 +17,14 @@ if TYPE_CHECKING:
 
 NAMES = (
     "envelope", "message", "key", "offset", "partition", "stream", "task", "self", "context", "store",
-    "before", "after", "output", "error", "position",
+    "before", "after", "store_name", "output", "error", "position",
 )  # fmt: skip
 """The names that an expression may use."""
 
 
 KIND_OF_NAME: dict[str, Literal["output", "state", "error"]] = {
-    "output": "output", "before": "state", "after": "state", "error": "error",
+    "output": "output", "before": "state", "after": "state", "store_name": "state",
+    "error": "error",
 }  # fmt: skip
 """The names that only one kind of breakpoint has, and the kind."""
 
@@ -43,6 +46,19 @@ class ShownTask(Protocol):
 
     @property
     def context(self) -> Any: ...
+
+
+class StreamName(str):
+    """The name of a stream as ``system.stream``, which equals the stream's name without its system, too."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True or self.partition(".")[2] == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class StoreView(Mapping[Any, Any]):
@@ -74,15 +90,24 @@ class StoreView(Mapping[Any, Any]):
             yield self._store.decoded_key(key), self._store.decoded_value(key, value)
 
 
+class NoStoreError(KeyError):
+    """A task has no store of this name."""
+
+
 class Stores(Mapping[str, Any]):
     """The stores of a task by name. Where there is only one, its values are found by their keys, too."""
+
+    def __repr__(self) -> str:
+        return f"<stores {', '.join(self._views) or 'none'}>"
 
     def __init__(self, stores: Mapping[str, TaskStore]) -> None:
         self._views = {name: StoreView(store) for name, store in stores.items()}
 
     def __getitem__(self, name: Any) -> Any:
-        if name in self._views or len(self._views) != 1:
+        if name in self._views:
             return self._views[name]
+        if len(self._views) != 1:
+            raise NoStoreError(name)
         return next(iter(self._views.values()))[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -98,8 +123,8 @@ class Moment:
     ``envelope``: the message in work, or the last one. ``task``: the name of its task; ``self``: the object
     of that task; ``context``: its context, with ``context.user``. ``store``: the stores of the task, by name
     (see Stores). ``before`` and ``after``: the values of a key that was written, whose ``key`` this is then.
-    ``output``: what was sent. ``error``: what a callback raised. ``position``: the number of messages
-    processed, with this one where it is.
+    ``store_name``: the store of that key. ``output``: what was sent. ``error``: what a callback raised.
+    ``position``: the number of messages processed, with this one where it is.
     """
 
     def __init__(
@@ -109,13 +134,15 @@ class Moment:
         instance: ShownTask | None = None,
         **seen: Any,
     ) -> None:
-        """``seen``: before, after, output, error, and ``key`` where it is not that of the message."""
+        """``seen``: before, after, store_name, output, error; ``key`` where it is not that of the message."""
         self.position = position
         self.envelope = envelope
         self._instance = instance
         self.before: Any = seen.get("before")
         self.after: Any = seen.get("after")
-        self.output: Output | None = seen.get("output")
+        self.store_name: str | None = seen.get("store_name")
+        sent: Output | None = seen.get("output")
+        self.output = None if sent is None else replace(sent, stream=StreamName(sent.stream))
         self.error: BaseException | None = seen.get("error")
         self.key: Any = seen.get("key", None if envelope is None else envelope.key)
 
@@ -136,8 +163,8 @@ class Moment:
 
     @property
     def stream(self) -> str | None:
-        """The stream of the message, as ``system.stream``."""
-        return None if self.envelope is None else str(self.envelope.ssp.system_stream)
+        """The stream of the message, as ``system.stream``; equal to its name without the system."""
+        return None if self.envelope is None else StreamName(self.envelope.ssp.system_stream)
 
     @property
     def task(self) -> str | None:

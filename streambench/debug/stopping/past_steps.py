@@ -51,7 +51,7 @@ def moments_of(effects: Effects, moment: Callable[..., Moment]) -> Iterator[tupl
     by its name."""
     for change in effects.changes:
         seen = {"key": change.key, "before": change.before, "after": change.after}
-        yield "state", moment(change.task, **seen)
+        yield "state", moment(change.task, store_name=change.store, **seen)
     for output in effects.outputs:
         yield "output", moment(output.task, output=output)
     for task in effects.windows:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from streambench.config import Config
 from streambench.debug.stopping.conditions import Condition, ConditionError
 from streambench.debug.stopping.moment import Moment
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.serde.registry import serde_named
+from streambench.store.memory import MemoryEngine
+from streambench.store.task_store import TaskStore
 
 SSP = SystemStreamPartition("log", "flights", 2)
 MOMENT = Moment(7, IncomingMessageEnvelope(SSP, "5", "ORD", {"delay": 203, "tags": ["x"]}))
@@ -18,6 +22,7 @@ MOMENT = Moment(7, IncomingMessageEnvelope(SSP, "5", "ORD", {"delay": 203, "tags
         "message['delay'] > 180",
         "key == 'ORD' and partition == 2",
         "stream == 'log.flights' and offset == '5'",
+        "stream == 'flights' and stream != 'log' and stream in ('x', 'flights')",
         "position == 7",
         "any(tag == 'x' for tag in message['tags'])",
         "[message['delay'] for _ in range(2)] == [203, 203]",
@@ -85,3 +90,31 @@ def test_a_condition_on_a_new_key_says_how_to_write_it(text: str) -> None:
 def test_the_hint_on_none_keeps_an_or_together() -> None:
     with pytest.raises(ConditionError, match=r"write before and \(before\['n'\] or after\)"):
         Condition("before['n'] or after").value(Moment(7, MOMENT.envelope, after=1))
+
+
+class OfTwoStores:
+    name = "Partition 2"
+    subscriptions = ()
+    task = context = None
+
+    def __init__(self) -> None:
+        serde = serde_named(Config({}), "json", key="stores.counts.msg.serde")
+        self.stores = {
+            name: TaskStore(name, MemoryEngine(), serde, serde, changelog=False)
+            for name in ("counts", "time")
+        }
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("store['ORD'] > 9", r"the stores are counts, time: write store\['counts'\]\['ORD'\]"),
+        ("store.time", r"the stores are counts, time: write store\['counts'\]\[KEY\]"),
+        ("store('time')", r"the stores are counts, time: write store\['counts'\]\[KEY\]"),
+        ("envelope.stream == 'x'", "write envelope.ssp.stream, or stream alone"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(text: str, remedy: str) -> None:
+    moment = Moment(7, MOMENT.envelope, OfTwoStores())
+    with pytest.raises(ConditionError, match=remedy):
+        Condition(text).value(moment)

@@ -9,6 +9,7 @@ import pytest
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.errors import TaskError
 from streambench_magics.commands.status_messages import stop_text
+from streambench_magics.errors import MagicError
 from tests.magics.conftest import Shell
 
 DELAYS = """%%streamtask Delays
@@ -390,3 +391,46 @@ def process(envelope, collector, coordinator, context):
     assert lines(delays.run("%stream changed raw b'last'"))[1].startswith("1  mem.flights.0@0  - -> 1")
     assert lines(delays.run(r"%stream changed raw b'\xff x'"))[1].startswith("1  mem.flights.0@0  - -> 2")
     assert lines(delays.run("%stream state --key last"))[1:] == ["raw    last  1"]
+
+
+def test_outputs_are_asked_for_by_stream_key_and_condition(delays: Shell) -> None:
+    delays.run("%stream step 4")
+    assert [each["#"] for each in delays.run("%stream outputs --stream late") and delays.value] == [2, 4]
+    delays.run("%stream outputs --stream mem.late --where output.message['delay'] > 200 --last 5")
+    assert [each["#"] for each in delays.value] == [2]
+    assert delays.run("%stream outputs --key k") == "delays has no such outputs"
+    with pytest.raises(MagicError, match="--where is asked of outputs"):
+        delays.run("%stream outputs --where message['delay'] > 200")
+
+
+def test_a_table_that_is_not_the_last_value_of_a_cell_is_displayed(delays: Shell) -> None:
+    delays.run("%stream step")
+    delays.run("%stream state\n%stream outputs")
+    assert [data["text/plain"] for data in delays.displayed][:1] == [
+        'store     key  value\nairports  ORD  {"n": 1, "late": 0, "name": "x"}'
+    ]
+    delays.run("found = %stream state\nfound[0]['key']")
+    assert (delays.value, len(delays.displayed)) == ("ORD", 0)
+
+
+def test_a_stream_equals_its_name_without_its_system(delays: Shell) -> None:
+    for number, condition in enumerate(["stream == 'flights' and offset == '1'", "output.stream == 'late'"]):
+        kind = "--on output" if "output" in condition else ""
+        delays.run(f"%stream break {condition} {kind}")
+        assert f"(breakpoint {number + 1})" in delays.run("%stream step 2")
+        delays.run(f"%stream break --remove {number + 1}")
+    assert delays.run("%stream back --until output.stream == 'late'").startswith("delays has no") is False
+
+
+def test_both_kinds_of_crashes_are_not_asked_for_at_once(delays: Shell) -> None:
+    delays.run("%stream step")
+    assert "leave out --inside-commit" in delays.fails("%stream crash --everywhere --inside-commit")
+
+
+def test_a_breakpoint_on_state_knows_the_store(delays: Shell) -> None:
+    delays.run("%stream break store_name == 'other' --on state")
+    delays.run("%stream break store_name == 'airports' and key == 'JFK'")
+    shown = delays.run("%stream step 9")
+    assert "is paused at 3: store_name is 'airports', key is 'JFK' (breakpoint 2)" in shown
+    delays.run("%stream goto 0")
+    assert "delays is paused at 3" in delays.run("%stream step 9")
