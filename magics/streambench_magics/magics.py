@@ -33,6 +33,7 @@ from streambench_magics.commands.debug_commands import DebugCommands
 from streambench_magics.commands.deploy_commands import DeployCommands
 from streambench_magics.commands.endings import NOTHING_COMMITTED, committed_text, dropped_text
 from streambench_magics.commands.job_commands import name_and_number
+from streambench_magics.commands.last_value import show_if_dropped
 from streambench_magics.commands.record_commands import RecordCommands, recorded_line
 from streambench_magics.commands.status_messages import print_ignored, print_stop, say, say_if_busy
 from streambench_magics.commands.stream_commands import StreamCommands
@@ -121,7 +122,9 @@ class StreamMagics(
                 print(parser.full_help())
                 return None
             with speaking("magics"):
-                return do(parser.parse_intermixed_args(parser.words(rest)))
+                value = do(parser.parse_intermixed_args(parser.words(rest)))
+            show_if_dropped(value)
+            return value
         except Interrupted:
             raise
         except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from streambench_magics.commands.typed_condition import condition_and_words
 from streambench_magics.errors import MagicError
 
 _WIDTH = 110
-_UNTIL = re.compile(r"(?:^|(?<=\s))--until(?:=|\s+|$)")
+_UNTIL = re.compile(r"(?:^|(?<=\s))(--until|--where)(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
 _JSON = re.compile(r"""(?=[{\[])|(?:[^\s'"]+|'[^']*'|"(?:\\.|[^"\\])*"|\s+(?![\s{\[]))*+\s+(?=[{\[])""")
 """What stands before the first object or array that is not in quotes."""
@@ -88,10 +88,10 @@ class Parser(argparse.ArgumentParser):
         return [*options, *(["--", text] if text else [])]
 
     def _with_condition(self, line: str) -> list[str]:
-        """The words of a line with a condition behind ``--until``, which ends at the next option; none where
-        there is no condition."""
+        """The words of a line with a condition behind ``--until`` or ``--where``; none where there is no
+        condition. It ends at the next option."""
         found = _UNTIL.search(line)
-        if found is None or "--until" not in self._option_string_actions:
+        if found is None or found[1] not in self._option_string_actions:
             return []
         text, behind = line[found.end() :], ""
         following = [
@@ -103,7 +103,7 @@ class Parser(argparse.ArgumentParser):
             text, behind = text[: following[0]], text[following[0] :]
         condition, others = condition_and_words(text.strip())
         # One word with its option: it may begin with a hyphen.
-        option = f"--until={condition}" if condition else "--until"
+        option = f"{found[1]}={condition}" if condition else found[1]
         return [*words(line[: found.start()]), *others, *words(behind), option]
 
     def error(self, message: str) -> NoReturn:

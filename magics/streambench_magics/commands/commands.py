@@ -219,6 +219,11 @@ def _parsers() -> dict[str, Parser]:
 
     it = takes_job(command("outputs", "The messages that the tasks sent, the newest at the end."))
     it.takes("--held", action="store_true", help="only those that become visible with the next commit")
+    it.takes("--stream", metavar="STREAM", completes="streams", help="only those to this stream")
+    it.takes("--key", metavar="K", help="only those with this key")
+    it.takes(
+        "--where", metavar="COND", help="only those for which this is true: output.message['delay'] > 180"
+    )
     it.takes("--last", metavar="N", type=positive, default=20, help="how many at most (20)")
 
     takes_job(

@@ -55,7 +55,8 @@ def compare_commands(
         "Find the fewest messages of a recording that still fail, and write them to another recording.",
     )
     it.takes("file", metavar="FILE", help="the recording")
-    it.takes("--to", metavar="FILE", help="where to write it (beside the recording, as NAME.small)")
+    where = "where to write it (beside the recording: NAME.small, of NAME.capture NAME.small.capture)"
+    it.takes("--to", metavar="FILE", help=where)
     it.takes(
         "--task",
         metavar="TASK",

@@ -31,6 +31,8 @@ class CompareCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
 
     def _crash(self, args: Namespace) -> None:
+        if args.everywhere and args.inside_commit:
+            raise MagicError("--everywhere crashes inside of each commit, too: leave out --inside-commit")
         job = self.bench.job(args.name)
         session = self._still_session(job)
         with self._running(job):

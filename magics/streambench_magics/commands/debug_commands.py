@@ -17,6 +17,7 @@ from streambench.debug.stopping.conditions import Condition, Conditional, Condit
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.job_commands import JobCommands, check_store, name_and_number
+from streambench_magics.commands.output_filter import per_stream, wanted_outputs
 from streambench_magics.commands.pdb_step import PdbObserver
 from streambench_magics.commands.status_messages import print_stop, print_watches, say, stop_text, watch_text
 from streambench_magics.commands.time_commands import print_position
@@ -213,9 +214,7 @@ class DebugCommands(JobCommands):
         job = self.bench.job(args.name)
         session = self._still_session(job)
         with self._running(job):
-            outputs = session.outputs()
-        if args.held:
-            outputs = [each for each in outputs if each.held]
+            outputs = wanted_outputs(session, args, self.bench.namespace)
         records = [
             {
                 "#": each.position,
@@ -227,9 +226,11 @@ class DebugCommands(JobCommands):
             }
             for each in outputs[-args.last :]
         ]
-        note = "" if records else f"{job.name} has {'no held outputs' if args.held else 'sent nothing yet'}"
+        is_asked = args.stream or args.key is not None or args.where
+        nothing = "no held outputs" if args.held else "no such outputs" if is_asked else "sent nothing yet"
+        note = "" if records else f"{job.name} has {nothing}"
         if len(outputs) > len(records):
-            note = f"the last {len(records):,} of {len(outputs):,}"
+            note = f"the last {len(records):,} of {len(outputs):,}{per_stream(outputs)}"
         columns = ["#", "stream", "partition", "key", "message", ""]
         return Records(columns, records, right=["#", "partition"], data=["key"], note=note, source=outputs)
 

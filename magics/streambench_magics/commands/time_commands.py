@@ -185,9 +185,11 @@ class TimeCommands(JobCommands):
             changes = session.changes(store, typed_key(key, job.config.text(f"stores.{store}.key.serde")))
         # A message, or a batch, may write a key many times.
         shown = [each for _, same in groupby(changes, attrgetter("position")) for each in net(list(same))]
+        several = len({each.task for each in changes}) > 1
         records = [
             {
                 "#": each.position,
+                "task": each.task,
                 "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
                 "before -> after": change_text(each),
                 "": f"%stream goto {each.position}",
@@ -197,9 +199,8 @@ class TimeCommands(JobCommands):
         note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
         if len(shown) > len(records):
             note = f"{len(shown) - len(records):,} older changes: --limit {len(shown)} shows all"
-        return Records(
-            ["#", "message", "before -> after", ""], records, right=["#"], note=note, source=changes
-        )
+        columns = ["#", *(["task"] if several else []), "message", "before -> after", ""]
+        return Records(columns, records, right=["#"], note=note, source=changes)
 
     def _diff(self, args: Namespace) -> Records:
         names, positions = _split_positions(args.what)

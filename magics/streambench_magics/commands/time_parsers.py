@@ -23,7 +23,8 @@ def time_commands(command: Callable[[str, str], Parser]) -> None:
     it.takes(
         "--until",
         metavar="COND",
-        help="back to the last message at which this held, such as \"store['ORD'] > 9\"",
+        help="back to the last message at which this held, such as \"store['ORD'] > 9\"; with several stores "
+        "\"store['airports']['ORD'] > 9\"",
     )
     it = command(
         "forward",

@@ -60,7 +60,7 @@ def _changed(standing: Standing) -> str:
     )
     if rows:
         left = len(standing.changes) - _MOST_CHANGES
-        more = f'<div class="sb-dim">and {left:,} more changes</div>' if left > 0 else ""
+        more = f'<div class="sb-dim">and {counted(left, "more change")}</div>' if left > 0 else ""
         return (
             f"<h4>Changed by message {standing.position:,}</h4>"
             f"<table><tr><th>store</th><th>key</th><th>before</th><th>after</th></tr>{rows}</table>{more}"

@@ -203,6 +203,7 @@ class Session(Stops):
             else self._breakpoints.add(condition, condition.kind or "message", is_listed=False)
         )
         try:
+            self._history().goal = min(before + n, self.latest)
             # A second call with the same condition goes on from where the first one has stopped.
             done = walk(self, self._breakpoints, n, looks_first=listed is not None and was_before != before)
             stopped = self._breakpoints.stopped
@@ -211,6 +212,7 @@ class Session(Stops):
             self._run_again_for_watches()
             return done
         finally:
+            self._history().goal = None
             if listed is not None:
                 self._breakpoints.remove(listed)
             self._breakpoints.drop_spent()

@@ -20,9 +20,9 @@ def effect_lines(effects: Effects) -> list[str]:
     changes, outputs = effects.changes, effects.outputs
     several = len({each.task for each in changes}) > 1
     lines = [change_line(each, with_task=several) for each in changes[:_MOST_CHANGES]]
-    lines += _more(len(changes) - _MOST_CHANGES, "changes of state")
+    lines += _more(len(changes) - _MOST_CHANGES, "change of state")
     lines += [output_line(each) for each in outputs[:_MOST_OUTPUTS]]
-    lines += _more(len(outputs) - _MOST_OUTPUTS, "outputs")
+    lines += _more(len(outputs) - _MOST_OUTPUTS, "output")
     if effects.windows:
         lines.append(f"window() of {_listed(effects.windows)}")
     if effects.ends:
@@ -71,7 +71,7 @@ def summary_lines(effects: Sequence[Effects]) -> list[str]:
 
 
 def _more(count: int, what: str) -> list[str]:
-    return [f"... and {count:,} more {what}"] if count > 0 else []
+    return [f"... and {_counted(count, f'more {what}')}"] if count > 0 else []
 
 
 def _listed(tasks: Sequence[str]) -> str:

@@ -37,6 +37,8 @@ class History(BlockLog):
         self.is_named = self.is_shared_named = self.is_slow_named = False
         self.moving: Callable[[], tuple[int, int]] | None = None
         """The position and the target of the last move of a replica, which may go on; for any thread."""
+        self.goal: int | None = None
+        """The last position to which the moves lead that go on one by one; None where there are none."""
 
     @property
     def is_kept(self) -> bool:

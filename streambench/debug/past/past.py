@@ -454,7 +454,7 @@ def find_back(
         replica = at(block.start)
         found = None
         for each in range(block.start, min(block.end, position - 1) + 1):
-            replica.go_to(each)
+            replica.go_to(each, min(block.end, position - 1))
             # It stands behind the whole batch at once.
             if replica.position == each and replica.message is not None and holds(replica):
                 found = each

@@ -189,7 +189,7 @@ class Replica:
         raise. ``target``: that of the whole move, where it goes on from there."""
         self._context.take()
         before = self.position
-        self.history.moving = lambda: (self.position, target or position)
+        self.history.moving = lambda: (self.position, max(target or position, self.history.goal or 0))
         self._repeat_events()
         while self.position < position:
             due = self._events[0].position if self._events else position
