@@ -104,9 +104,10 @@ def _row(frame: PanelState, number: int) -> str:
 
 
 def _bar(frame: PanelState, row: Row) -> str:
-    """The part of a partition that is read, paler from its last checkpoint on, and what is left."""
+    """The part of a partition that is read, paler from its last checkpoint on, and what is left. Blank where
+    there is nothing to read: it would look like a partition of which nothing is read."""
     position, checkpoint = filled(frame.snapshot, row)
-    if position is None:
+    if position is None or (not position and row.lag == 0):
         return ""
     committed = position if row.folded else min(position, checkpoint or 0.0)
     solid, read = (round(percent * _BAR / 100) for percent in (committed, position))

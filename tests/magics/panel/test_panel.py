@@ -376,6 +376,14 @@ def test_bars_of_the_static_table_say_what_is_committed_without_colour(page: Pag
     assert re.sub("<[^>]+>", "", html.split("<code>")[1].split("</code>")[0]) == "AB|A"
 
 
+def test_a_partition_without_messages_has_no_bar_in_the_static_table(page: Page) -> None:
+    page.ip.run("%stream streams create mem.none --partitions 1")
+    page.ip.run("%stream attach Count mem.none")
+    html = table_html(static_view(page.panel.job))
+    assert "none.0" in html
+    assert re.findall("[█▒░]+", html) == ["░" * 20, "░" * 20]
+
+
 def test_the_static_table_has_only_what_github_and_vs_code_let_through(page: Page) -> None:
     page.ip.run("%stream step 2")
     page.ip.run("%stream commit")
