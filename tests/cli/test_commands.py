@@ -416,7 +416,7 @@ def test_doctor_finds_what_this_installation_has(project: Project) -> None:
 
 
 def test_every_command_has_help_with_examples(project: Project) -> None:
-    commands = ("run", "deploy", "streams", "send", "peek", "checkpoints", "doctor", "bench", "demo")
+    commands = ("run", "deploy", "streams", "send", "peek", "checkpoints", "doctor", "demo")
     for command in (*commands, "kafka stop", "kafka status"):
         shown = project.ok(*command.split(), "--help")
         assert "Examples" in shown and f"streambench {command}" in shown
