@@ -19,7 +19,13 @@ from tests.spark.campaign import SMALL, Campaign, Figures
 from tests.spark.conftest import jvm_options
 from tests.surroundings import SOAK
 
-FIGURES = Figures(1_000_000, 12, 20_000, 6, 2, moment_s=20) if SOAK else SMALL._replace(driver_kills=0)
+FIGURES = (
+    Figures(1_000_000, 12, 20_000, 6, 2, moment_s=20)
+    if SOAK
+    else SMALL._replace(messages=2_400, driver_kills=0)
+)
+# Workers, and cores of each: there is one executor on a worker, and each is a JVM.
+WORKERS, CORES = (2, 2) if SOAK else (1, 4)
 
 IN_KAFKA = """\
 stores.counts.factory=rocksdb
@@ -58,7 +64,9 @@ def test_a_job_with_all_in_kafka_ends_as_undisturbed_though_all_are_killed(
     job = tmp_path / "job"
     job.mkdir()
     assert brokers.cluster is not None
-    with SparkCluster(tmp_path / "cluster", cores=2, java_options=jvm_options()) as cluster:
+    with SparkCluster(
+        tmp_path / "cluster", workers=WORKERS, cores=CORES, java_options=jvm_options()
+    ) as cluster:
         settings = IN_KAFKA.format(brokers.cluster.servers)
         campaign = Campaign(
             job, cluster.master, settings, FIGURES, chance,
