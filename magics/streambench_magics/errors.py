@@ -119,6 +119,10 @@ def interrupted(shell: InteractiveShell, error: KeyboardInterrupt, job: str, sta
 def shown(shell: InteractiveShell, error: BaseException) -> list[str]:
     """The traceback of an error as IPython shows it, with the user's frames alone."""
     frames = users_frames(error.__traceback__)
+    chained = error.__cause__ or error.__context__
+    while chained is not None:
+        chained.__traceback__ = users_frames(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__
     lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, frames, tb_offset=0)
     return lines
 
@@ -138,11 +142,16 @@ def innermost_users_frame(traceback: TracebackType | None) -> TracebackType | No
     return kept or traceback
 
 
+def not_the_users(file: str) -> bool:
+    """True for a file of streambench or its magics."""
+    return file.startswith(_NOT_THE_USERS)
+
+
 def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of streambench; None where nothing is left."""
     frames = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+        if not not_the_users(traceback.tb_frame.f_code.co_filename):
             frames.append(traceback)
         traceback = traceback.tb_next
     kept: TracebackType | None = None

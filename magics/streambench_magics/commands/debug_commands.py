@@ -12,6 +12,7 @@ from streambench.counts import counted
 from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
 from streambench.debug.message_text import changed_text, message_text
+from streambench.debug.names import Cut
 from streambench.debug.stopping.breakpoints import Kind
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError, named_expression
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
@@ -31,6 +32,7 @@ from streambench_magics.tables import Records
 _SHOWN_STEPS = 10
 _SHOWN_ENTRIES = 100
 _VALUE = 100
+_WHOLE = 100_000
 
 
 class DebugCommands(JobCommands):
@@ -327,8 +329,12 @@ def _value_columns(args: Namespace) -> list[str]:
 def _state_note(job: Job, args: Namespace, records: list[dict[str, Any]]) -> str:
     if len(records) > _SHOWN_ENTRIES:
         return f"the first {_SHOWN_ENTRIES} of {len(records):,}; --key shows one"
+    if records and args.changed:
+        is_cut = any("…" in each["before -> after"] for each in records)
+        return "%stream state STORE --key KEY shows a whole value" if is_cut else ""
     if records:
-        return ""
+        only = records[0]["value"] if len(records) == 1 and args.key is not None else None
+        return only.again(_WHOLE) if isinstance(only, Cut) else ""
     if args.changed:
         return "the last message changed no state"
     return f"{job.name} has no state" + (f" with the key {args.key}" if args.key is not None else " yet")

@@ -8,6 +8,7 @@ from typing import Any
 from IPython.core.debugger import Pdb
 
 from streambench.container.observer import ContainerObserver, Given
+from streambench_magics.errors import not_the_users
 
 _STEPPED = ("process", "process_batch", "window", "end_of_stream")
 
@@ -21,8 +22,17 @@ class _TaskPdb(Pdb):
         super().__init__(skip=["streambench", "streambench.*", "streambench_magics.*"])
         self.has_quit = False
 
+    def hidden_frames(self, stack: list[Any]) -> list[bool]:
+        """Hide the frames of streambench in ``where``, ``up`` and ``down``, too."""
+        hidden: list[bool] = super().hidden_frames(stack)  # type: ignore[no-untyped-call]
+        return [
+            each or not_the_users(frame.f_code.co_filename)
+            for each, (frame, _) in zip(hidden, stack, strict=True)
+        ]
+
     def do_quit(self, arg: str) -> Any:
         self.has_quit = True
+        print("the debugger ends here; the task goes on with its message", file=self.stdout)
         return self.do_continue(arg)
 
     do_q = do_exit = do_quit

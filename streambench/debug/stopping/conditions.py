@@ -50,6 +50,7 @@ class Condition:
         """The only kind of breakpoint that has all its names; None where more than one has."""
         self.needs_memory = True
         """False where it does not look at what a task keeps in memory."""
+        self._is_function = callable(given)
         if given is None or isinstance(given, str):
             self.text = _ALWAYS if given is None else given.strip()
             self._compile()
@@ -77,7 +78,7 @@ class Condition:
                 f"{type(error).__name__}: {error}{_hint(error, moment) or self._hint_of_none(error, moment)}"
             )
             # An expression has one line, which the text shows.
-            raise failure from (None if self._parts else error)
+            raise failure from (error if self._is_function else None)
 
     def _hint_of_none(self, error: Exception, moment: Moment) -> str:
         """The remedy where a name of the moment is None, and was taken for a value; else empty."""

@@ -232,7 +232,7 @@ def process(envelope, collector, coordinator, context):
 def test_the_debugger_stops_in_the_past_and_follows_the_record(
     ip: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = iter(["p 'at', envelope.offset", "n", "n", "p 'seen', seen", "c", "p 'again'", "q"])
+    commands = iter(["p 'at', envelope.offset", "n", "n", "w", "p 'seen', seen", "c", "p 'again'", "q"])
     monkeypatch.setattr("builtins.input", lambda prompt="": next(commands))
     ip.run(PAST)
     ip.run("%stream create sees --task Sees --config inputs --history 64")
@@ -244,6 +244,8 @@ def test_the_debugger_stops_in_the_past_and_follows_the_record(
     assert f"('at', '{first}')" in shown and "('seen', " in shown and "again" in shown
     assert next(commands, None) is None
     assert "sees is at 3 of 4, in the past" in shown
+    assert "task_instance.py" not in shown and "event_loop.py" not in shown
+    assert "the task goes on with its message" in shown
     assert not session.branched and [each.position for each in session.outputs()] == [1, 2, 3]
 
 
@@ -434,3 +436,33 @@ def test_a_breakpoint_on_state_knows_the_store(delays: Shell) -> None:
     assert "is paused at 3: store_name is 'airports', key is 'JFK' (breakpoint 2)" in shown
     delays.run("%stream goto 0")
     assert "delays is paused at 3" in delays.run("%stream step 9")
+
+
+def test_a_long_value_is_shown_whole_by_its_key(delays: Shell) -> None:
+    delays.run("""%%streamtask Delays
+def process(envelope, collector, coordinator, context):
+    stored = context.store("airports")
+    stored["all"] = stored.get("all", []) + [f"page {envelope.offset} of many, many pages"]
+""")
+    delays.run("%stream create delays --task Delays --config delays")
+    delays.run("%stream step 4")
+    changed = lines(delays.run("%stream state --changed"))
+    assert changed[1].endswith('pages"] -> … many pages", "page 3 of many, many pages"]')
+    assert changed[2] == "%stream state STORE --key KEY shows a whole value"
+    assert lines(delays.run("%stream state --key all"))[2].count("of many") == 4
+
+
+def test_a_condition_that_fails_shows_no_frames_of_its_own(delays: Shell) -> None:
+    delays.run("%stream break 1/0")
+    assert "File" not in delays.fails("%stream step")
+
+
+def test_a_failing_serde_shows_the_users_frames_alone(delays: Shell) -> None:
+    delays.run("""%%streamtask Delays
+def process(envelope, collector, coordinator, context):
+    context.store("airports")["x"] = {1, 2}
+""")
+    delays.run("%stream create delays --task Delays --config delays")
+    shown = delays.fails("%stream step")
+    assert "task_store.py" not in shown and "builtin.py" not in shown
+    assert 'context.store("airports")["x"] = {1, 2}' in shown
