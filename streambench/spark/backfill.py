@@ -115,10 +115,12 @@ def _bounds(systems: Systems, metadata: Metadata, wishes: Sequence[str]) -> dict
         chosen = [ssp for ssp in there if place in ("", str(ssp), str(ssp.system_stream))]
         if not chosen:
             raise UnknownStreamError(
-                f"{place} is no input of the job; its inputs are {', '.join(sorted(map(str, metadata)))}"
+                f"{place} is no input of the job, and no partition of one; its inputs are "
+                f"{', '.join(sorted(map(str, metadata)))}, its first partition is {min(there)}"
             )
         if not place and where.isdecimal() and len(there) > 1:
-            raise ConfigError(f"{where}: an offset is one of a partition: give PARTITION@{where}")
+            example = f"{min(there)}@{where}"
+            raise ConfigError(f"{where}: an offset is one of a partition: give {example}, for example")
         found.update({ssp: start_point(systems, ssp, there[ssp], where) for ssp in chosen})
     return found
 

@@ -106,8 +106,8 @@ def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> No
 @pytest.mark.parametrize(
     ("wish", "error", "text"),
     [
-        ("log.other@3", UnknownStreamError, "log.other is no input of the job; its inputs are log.in"),
-        ("7", ConfigError, "7: an offset is one of a partition: give PARTITION@7"),
+        ("log.other@3", UnknownStreamError, "log.other is no input of the job, and no partition of one"),
+        ("7", ConfigError, "7: an offset is one of a partition: give log.in.0@7, for example"),
         ("log.in.0@99", OffsetError, "log.in.0: 99 is outside of what it holds: 0 to 0"),
     ],
 )
