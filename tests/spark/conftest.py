@@ -47,6 +47,18 @@ def leaving_no_process(begin: Callable[[], AbstractContextManager[_T]]) -> Itera
     assert psutil.wait_procs(started, timeout=30)[1] == []
 
 
+def of_session(number: int) -> list[psutil.Process]:
+    """The processes of a session, but for the one that leads it."""
+    return [psutil.Process(pid) for pid in psutil.pids() if pid != number and _session_of(pid) == number]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def jvm_options() -> str:
     """Options for a JVM that lives for seconds: those of a session's, and its archive of Spark's classes,
     where there is one."""

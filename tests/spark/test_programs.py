@@ -10,18 +10,20 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
-from tests.spark.conftest import Job, environment_of_programs
+from tests.spark.conftest import Job, environment_of_programs, of_session
 from tests.surroundings import SOAK, only_soak
 
 
 def run_script(directory: Path, text: str) -> list[str]:
-    """Run a program of its own in this environment; the lines that it prints."""
+    """Run a program of its own in this environment; the lines that it prints. It leaves no process."""
     program = start(directory, text)
     said, noise = ended(program)
     assert program.returncode == 0, said + noise
+    assert psutil.wait_procs(of_session(program.pid), timeout=30)[1] == []
     return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.spark.conftest import CHECKOUT, Job
+from tests.spark.conftest import CHECKOUT, Job, of_session
 from tests.surroundings import only_soak
 
 TASK = """
@@ -56,18 +56,6 @@ def deployment(spark_installed: None, job: Job) -> Iterator[subprocess.Popen[str
         yield program
         for each in [program, *of_session(program.pid)]:
             each.kill()
-
-
-def of_session(number: int) -> list[psutil.Process]:
-    """The processes of a session, but for the one that leads it."""
-    return [psutil.Process(pid) for pid in psutil.pids() if pid != number and session_of(pid) == number]
-
-
-def session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def has_a_child(program: subprocess.Popen[str], directory: Path) -> bool:
