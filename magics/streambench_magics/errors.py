@@ -5,6 +5,7 @@ Never IPython's UsageError: tools that run notebooks as tests take that for a su
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -77,22 +78,28 @@ def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
 def task_failed(
     shell: InteractiveShell, error: TaskError, job: str, *, state: str = "failed", goes_on: bool = False,
     file: Path | None = None, message: IncomingMessageEnvelope | None = None,
-    recorded: str = "",
+    more: Sequence[str] = (),
 ) -> TaskFailed:  # fmt: skip
-    """The error to raise, from the cause of ``error``, where a task failed. ``state``: that of the job; it is
-    alive where a copy of it failed, or code that it has not taken. ``goes_on``: the job can go on at the
-    message. ``file``: where the task is; None for a cell. ``message``: the one at which it failed, where that
-    is known. ``recorded``: a line about its recording."""
+    """The error to raise, from the cause of ``error``, where a task failed. ``state``: that of the job, or
+    "in a branch"; it is alive where a copy of it failed, or code that it has not taken. ``goes_on``: the job
+    can go on at the message. ``file``: where the task is; None for a cell. ``message``: the one at which it
+    failed, where that is known. ``more``: further lines."""
     mend = "Mend the task and run its cell" if file is None else f"Mend {file.name}"
     lines = shown(shell, error.__cause__) if error.__cause__ is not None else []
+    back = "; %stream swap --undo and %stream live go back to what was before"
+    in_branch = back if state == "in a branch" else ""
     remedy = (
-        f"{job} itself is as it was. {mend}; %stream swap --undo and %stream live go back to what was before."
+        f"{job} itself is as it was. {mend}{in_branch}."
         if state not in ("new", "failed", "stopped")
         else f"{job} has {'not started' if state == 'new' else 'failed'}; nothing since its last checkpoint "
         f"is committed. {mend}, and %stream step {job}"
         + (": it goes on at this message, with the state before it." if goes_on else ".")
     )
-    remedies = [remedy, recorded] if recorded else [remedy]
+    skip = (
+        f"To skip such messages instead: task.ignored.exceptions={type(error.__cause__).__name__} in its "
+        "configuration, and %stream create again."
+    )
+    remedies = [remedy, *([skip] if goes_on and message is not None else []), *filter(None, more)]
     failed = TaskFailed(error, [*lines, f"TaskError: {error}", *value_line(message), *remedies])
     # A debugger opens at the innermost frame: that of the user's code, with its envelope.
     cause = error.__cause__

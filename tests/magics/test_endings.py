@@ -105,3 +105,52 @@ def test_a_job_that_was_abandoned_is_replaced_as_such(once: Shell) -> None:
     assert once.run("%stream create Once").splitlines()[1:] == [
         "it replaces the former Once, which was abandoned: nothing since its last checkpoint is committed"
     ]
+
+
+def test_a_rewind_says_what_becomes_of_the_stores(once: Shell) -> None:
+    once.run("%stream stop")
+    for where, stores in [
+        ("oldest", "begin empty"),
+        ("log.in.0@1", "stay as its last checkpoint has them"),
+        ("upcoming", "stay as its last checkpoint has them"),
+    ]:
+        assert f"the stores of Once {stores}\n" in once.run(f"%stream rewind {where}")
+    once.run("%stream checkpoints --history")
+    commit = next(row["commit"] for row in once.value if row["commit"])
+    assert "the stores of Once are those of that commit\n" in once.run(f"%stream rewind {commit}")
+    once.run("%stream rewind oldest")
+    once.run("%stream step")
+    once.run("%stream state")
+    assert [row["value"] for row in once.value] == ["1"]
+
+
+def test_a_handle_follows_a_job_that_is_created_again(once: Shell) -> None:
+    handle = once.run("%stream job Once") and once.value
+    once.run("%stream create Once --config once")
+    assert handle.status == "new"
+    once.fails("%stream step")
+    assert handle.session.position == 0
+
+
+def test_a_swapped_cell_leaves_replays_as_they_are(once: Shell) -> None:
+    once.run("%stream rewind oldest")
+    once.run("%stream record kept")
+    once.run("%stream step 3")
+    once.run("%stream stop")
+    once.run("%stream step")
+    once.run("%stream replay kept Other --task Once")
+    said = once.run(TASK.replace("Once\n", "Once --swap\n", 1)).splitlines()
+    assert any(line.startswith("Once: live now, state kept") for line in said)
+    assert "Other, a replay, keeps its code: %stream swap Other gives it this one" in said
+    assert once.run("%stream swap").splitlines()[-1].startswith("Once: live now")
+
+
+def test_a_comparison_that_fails_names_no_swap_that_was_not_made(once: Shell) -> None:
+    once.run(
+        TASK.replace("streamtask Once", "streamtask Broken")
+        .replace("class Once", "class Broken")
+        .replace('self.s = context.store("s")', "raise OSError('no')")
+    )
+    shown = once.fails("%stream compare Broken")
+    assert "Once itself is as it was. Mend the task and run its cell." in shown
+    assert "--undo" not in shown

@@ -31,6 +31,8 @@ def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
     ip.run("%stream send mem.clicks bad --partition 0")
     shown = ip.fails("%stream step 10")
     assert "%stream step Count: it goes on at this message, with the state before it." in shown
+    skip = "To skip such messages instead: task.ignored.exceptions=ValueError in its configuration"
+    assert f"{skip}, and %stream create again." in shown
     ip.run(
         "%%streamtask Count\nclass Count:\n    def process(self, envelope, collector, coordinator):\n"
         "        self.seen.append(envelope.message.upper())\n"

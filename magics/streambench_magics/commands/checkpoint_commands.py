@@ -90,7 +90,7 @@ class CheckpointCommands(JobCommands):
         is_open = session is not None and (job.alive or session.can_resume)
         with planned(job, args.what[-1], unsaid if is_open else _warn) as rewind:
             if not is_open:
-                self._apply(job, rewind)
+                self._apply(job, rewind, args.what[-1])
                 return
         # The place was checked before anything is stopped. Stopping commits, so it is planned again.
         was_alive = job.alive
@@ -101,15 +101,24 @@ class CheckpointCommands(JobCommands):
             self._close_panel(job.name, "stopped, and rewound")
             print(f"{job.name} is stopped, with everything committed")
         with planned(job, args.what[-1], _warn) as rewind:
-            self._apply(job, rewind)
+            self._apply(job, rewind, args.what[-1])
 
-    def _apply(self, job: Job, rewind: Rewind) -> None:
+    def _apply(self, job: Job, rewind: Rewind, where: str) -> None:
         if ends := ends_elsewhere(job):
             print(ends)
         for task, places in rewind.places().items():
             print(f"{task}: goes on with {places}")
         rewind.apply()
         job.forget_ended()
+        if job.config.names_below("stores."):
+            stores = (
+                "begin empty"
+                if where == "oldest"
+                else "stay as its last checkpoint has them"
+                if where == "upcoming" or "@" in where
+                else "are those of that commit"
+            )
+            print(f"the stores of {job.name} {stores}")
         print(f"{job.name} goes on from there with its next step or run")
 
 

@@ -289,8 +289,10 @@ def _parsers() -> dict[str, Parser]:
 
     it = command(
         "rewind",
-        "Go back to a commit, a message or a time; the stores go back with a commit. A job that is started "
-        "commits and stops first.",
+        "Go back to a commit, a message or a time. With oldest the stores begin empty, with a commit they go "
+        "back to it; with all else they stay as the last checkpoint has them. A job that is started commits "
+        "and stops first; one that has failed does not commit, and SSP@OFFSET then leaves out what it had "
+        "not committed.",
     )
     it.takes(
         "what",

@@ -229,7 +229,13 @@ class DebugCommands(JobCommands):
             for each in outputs[-args.last :]
         ]
         is_asked = args.stream or args.key is not None or args.where
-        nothing = "no held outputs" if args.held else "no such outputs" if is_asked else "sent nothing yet"
+        nothing = (
+            "no held outputs"
+            if args.held
+            else "no such outputs"
+            if is_asked
+            else "sent nothing since it was started here"
+        )
         note = "" if records else f"{job.name} has {nothing}"
         if len(outputs) > len(records):
             note = f"the last {len(records):,} of {len(outputs):,}{per_stream(outputs)}"
@@ -237,7 +243,7 @@ class DebugCommands(JobCommands):
         return Records(columns, records, right=["#", "partition"], data=["key"], note=note, source=outputs)
 
     def _job(self, args: Namespace) -> JobHandle:
-        return JobHandle(self.bench.job(args.name))
+        return JobHandle(self.bench.job(args.name).name, self.bench.jobs)
 
     @contextlib.contextmanager
     def _debugger(self, session: Session) -> Iterator[None]:

@@ -71,9 +71,11 @@ class JobCommands:
             goes_on = session is not None and session.can_resume
             file = task_file_path(job.code)
             failed = task_failed(
-                self.shell, error, job.name, state=job.state, goes_on=goes_on, file=file,
+                self.shell, error, job.name,
+                state="in a branch" if session is not None and session.branched else job.state,
+                goes_on=goes_on, file=file,
                 message=None if session is None else session.message_of(error),
-                recorded=cut_recording_text(job),
+                more=[cut_recording_text(job)],
             )  # fmt: skip
             raise failed from error.__cause__
         except StreambenchError as error:

@@ -32,6 +32,7 @@ _NAME = "replay"
 class ReplayJob(Job):
     """A job that is the replay of a recording. Started again, it is opened again."""
 
+    is_replay = True
     _begins_again = "where the recording was opened"
 
     def __init__(

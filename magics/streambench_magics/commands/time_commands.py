@@ -14,7 +14,7 @@ from streambench.debug.control.session import Session
 from streambench.debug.control.time_travel import condition_of_past
 from streambench.debug.effects.effects import net
 from streambench.debug.effects.events import Change
-from streambench.debug.message_text import changed_text, message_text
+from streambench.debug.message_text import changed_text, message_text, short_text
 from streambench.debug.view.step_lines import position_lines
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.diff_table import diff_table
@@ -32,6 +32,7 @@ from streambench_magics.jobs.jobs import Job
 from streambench_magics.tables import Records
 
 _LINE = 300
+_MOST_VALUES = 4
 
 
 class TimeCommands(JobCommands):
@@ -140,15 +141,21 @@ class TimeCommands(JobCommands):
             print_position(job, session)
 
     def _swap_all(self, args: Namespace) -> None:
-        """Swap the code of all live jobs of a task."""
-        jobs = [
+        """Swap the code of all live jobs of a task; of replays only where there is no other job."""
+        live = [
             job
             for job in self.bench.jobs.values()
             if job.task_name == args.name
             and (job.alive or (job.session is not None and job.session.can_resume))
         ]
+        jobs = [job for job in live if not job.is_replay] or live
+        if jobs:
+            self.bench.use_one_of(jobs)
         for job in jobs:
             self._swap_job(job, args)
+        for job in live:
+            if job not in jobs:
+                print(f"{job.name}, a replay, keeps its code: %stream swap {job.name} gives it this one")
         if not jobs:
             print(f"no job of {args.name} is live: the next start of one takes this code")
 
@@ -171,7 +178,8 @@ class TimeCommands(JobCommands):
             print(
                 f"warning: this code failed at {failed.position:,}, {failed.ssp}@{failed.offset}. {job.name} "
                 "is past that message, and its next one is another; but where one like it comes, the job "
-                f"fails: swap mended code, or %stream swap --undo {job.name}"
+                f"fails: swap mended code, %stream swap --init {job.name} where the code needs other "
+                f"attributes, or %stream swap --undo {job.name}"
             )
 
     def _changed(self, args: Namespace) -> Records:
@@ -184,19 +192,23 @@ class TimeCommands(JobCommands):
         with self._running(job):
             changes = session.changes(store, typed_key(key, job.config.text(f"stores.{store}.key.serde")))
         # A message, or a batch, may write a key many times.
-        shown = [each for _, same in groupby(changes, attrgetter("position")) for each in net(list(same))]
+        place = attrgetter("position", "task")
+        by_message = [list(same) for _, same in groupby(changes, place)]
+        shown = [(net(same) or same[-1:])[0] for same in by_message]
+        texts = {place(same[0]): None if net(same) else _undone_text(same) for same in by_message}
         several = len({each.task for each in changes}) > 1
         records = [
             {
                 "#": each.position,
                 "task": each.task,
                 "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
-                "before -> after": change_text(each),
+                "before -> after": texts[place(each)] or change_text(each),
                 "": f"%stream goto {each.position}",
             }
             for each in reversed(shown[-args.limit :])
         ]
-        note = "" if records else f"{store}[{key}] has not changed up to {session.position:,}"
+        since = f"from {oldest:,} on" if (oldest := session.oldest) else "since the job was started here"
+        note = "" if records else f"{store}[{key}] has not changed {since}, up to {session.position:,}"
         if len(shown) > len(records):
             note = f"{len(shown) - len(records):,} older changes: --limit {len(shown)} shows all"
         columns = ["#", *(["task"] if several else []), "message", "before -> after", ""]
@@ -282,6 +294,15 @@ def print_position(job: Job, session: Session) -> None:
         print(line)
     if job.alive or not session.live:
         print_watches(session)
+
+
+def _undone_text(changes: list[Change]) -> str:
+    """The changes of one key within one message, or batch, that leave it as it was."""
+    if len(changes) == 1:
+        return "written as it was"
+    way = [changes[0].before, *(each.after for each in changes)]
+    shown = " -> ".join("-" if value is None else short_text(value) for value in way[:_MOST_VALUES])
+    return f"{shown}{' ...' * (len(way) > _MOST_VALUES)} within the message"
 
 
 def change_text(change: Change) -> str:

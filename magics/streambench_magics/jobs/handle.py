@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from streambench.debug.control.session import Session
@@ -14,11 +15,17 @@ from streambench_magics.jobs.jobs import Job
 class JobHandle:
     """A job of the notebook. ``session`` has everything: stepping, breakpoints, time travel.
 
-    It follows the job through stops and starts. Raises MagicError where the job has not started."""
+    It follows the job of its name: through stops and starts, and where it is created again. Raises
+    MagicError where the job has not started."""
 
-    def __init__(self, job: Job) -> None:
-        self._of = job
-        self.name = job.name
+    def __init__(self, name: str, jobs: Mapping[str, Job]) -> None:
+        """``jobs``: those of the notebook by their names."""
+        self.name = name
+        self._jobs = jobs
+
+    @property
+    def _of(self) -> Job:
+        return self._jobs[self.name]
 
     @property
     def session(self) -> Session:

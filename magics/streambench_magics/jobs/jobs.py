@@ -73,6 +73,8 @@ class Job:
     ``find_task`` gives the task as it is now. All methods may be called from any thread.
     """
 
+    is_replay = False
+    """True where it is the replay of a recording."""
     _begins_again = "from its last checkpoint"
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class Workbench:
             raise MagicError(f"{asked}{known}: %stream create {made} --task TASK makes one")
         self._last = name
         return self.jobs[name]
+
+    def use_one_of(self, jobs: Sequence[Job]) -> None:
+        """Have what follows without a name be for one of these jobs: the one used last, else the first."""
+        if self._last not in [job.name for job in jobs]:
+            self._last = jobs[0].name
 
     def meant(self, words: Iterable[str]) -> list[Job]:
         """The job that a line with these words is for: the first that it names, else the one used last."""

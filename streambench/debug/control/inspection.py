@@ -61,6 +61,12 @@ class Inspection(Driven):
         return self.container.processed
 
     @property
+    def oldest(self) -> int:
+        """The first position that can be shown; 0 without a history."""
+        history = self.history
+        return history.oldest if history is not None and history.has_begun else 0
+
+    @property
     def processed_now(self) -> int:
         """The number of messages processed, also in the middle of a run. May be read on any thread."""
         history, done = self.history, self.container.processed

@@ -166,7 +166,8 @@ def delays_value(shell: Shell, line: str) -> list[dict[str, object]]:
 
 
 def test_outputs_are_listed_and_held_ones_alone(delays: Shell) -> None:
-    assert "delays has sent nothing yet" in delays.run("%stream step") + delays.run("%stream outputs")
+    said = delays.run("%stream step") + delays.run("%stream outputs")
+    assert "delays has sent nothing since it was started here" in said
     delays.run("%stream step 3")
     shown = delays.run("%stream outputs")
     assert '{"delay": 203}' in shown and '{"delay": 181}' in shown

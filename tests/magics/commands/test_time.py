@@ -102,7 +102,18 @@ def test_changed_lists_the_changes_of_a_key(tally: Shell) -> None:
         "3  mem.words.0@2  n 1 -> 2                  %stream goto 3",
         '1  mem.words.0@0  - -> {"n": 1, "late": 1}  %stream goto 1',
     ]
-    assert tally.run("%stream changed counts z") == "counts[z] has not changed up to 5"
+    assert tally.run("%stream changed counts z") == (
+        "counts[z] has not changed since the job was started here, up to 5"
+    )
+
+
+def test_changed_lists_what_a_message_wrote_and_took_back(tally: Shell) -> None:
+    tally.run(TASK.replace("Tally\n", "Tally --swap\n", 1) + "    counts['t'] = 1\n    del counts['t']\n")
+    tally.run("%stream step")
+    assert tally.run("%stream changed counts t").splitlines() == [
+        "#  message        before -> after",
+        "6  mem.words.0@5  - -> 1 -> - within the message  %stream goto 6",
+    ]
 
 
 def test_changed_lists_the_newest_and_counts_the_others(tally: Shell) -> None:
@@ -180,7 +191,8 @@ def test_a_swap_whose_code_fails_in_the_replay_is_a_warning(tally: Shell) -> Non
     assert "failed at mem.words.0@2: " in lines[1]
     assert lines[3] == (
         "warning: this code failed at 3, mem.words.0@2. Tally is past that message, and its next one is "
-        "another; but where one like it comes, the job fails: swap mended code, or %stream swap --undo Tally"
+        "another; but where one like it comes, the job fails: swap mended code, %stream swap --init "
+        "Tally where the code needs other attributes, or %stream swap --undo Tally"
     )
 
 
