@@ -7,7 +7,7 @@ from collections.abc import Callable
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
-from streambench.debug.names import Cut, one_line, visible
+from streambench.debug.names import Cut, end_cut, one_line, visible
 from streambench.redaction import redacted
 from streambench.serde.plain import plain
 
@@ -21,6 +21,8 @@ _ONE_LINE = 60
 _COMMON = 12
 """Characters that two long values show of what they have in common."""
 
+_TO = " -> "
+_LEAST = 12
 _MOST_COMPARED = 100_000
 _NOTHING: Any = object()
 
@@ -69,6 +71,13 @@ def changed_text(before: Any, after: Any, limit: int = SHORT) -> str:
     """Two values of a key as ``before -> after``.
 
     Of two records these are the fields that differ, of two long values the part where they begin to."""
+    text = Cut(_changed(before, after, limit))
+    # Cut again in each value, so that both of them stay.
+    text.again = lambda width: end_cut(_changed(before, after, max(_LEAST, (width - len(_TO)) // 2)), width)
+    return text
+
+
+def _changed(before: Any, after: Any, limit: int) -> str:
     if isinstance(before, dict) and isinstance(after, dict):
         names = [*before, *(each for each in after if each not in before)]
         changed = [name for name in names if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
@@ -89,7 +98,7 @@ def _pair(before: Any, after: Any, limit: int) -> str:
         if max(map(len, whole)) > limit and common > limit // 2:
             begin = common - _COMMON
             shown = [f"…{_cut(each[begin:], limit - 1, lambda rest: f'… +{len(rest):,}')}" for each in whole]
-    return " -> ".join(shown)
+    return _TO.join(shown)
 
 
 def _side(value: Any, limit: int) -> str:

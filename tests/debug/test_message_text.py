@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streambench.debug.message_text import changed_text, message_line, message_text
+from streambench.debug.names import end_cut
 
 
 def test_long_values_show_where_they_begin_to_differ() -> None:
@@ -22,3 +23,9 @@ def test_a_field_of_none_is_no_missing_field() -> None:
 def test_a_cut_line_counts_the_bytes_of_what_is_left_out() -> None:
     assert message_line(b"\xff" * 1000, 60).endswith(f"... {1000 - 9:,} bytes more")
     assert message_text(b"\xff" * 1000, 30).endswith("… +996")
+
+
+def test_a_change_that_is_cut_once_more_keeps_both_values() -> None:
+    cut = end_cut(changed_text(b"\xff" * 1000, "a" * 1000), 60)
+    before, after = cut.split(" -> ")
+    assert len(cut) <= 60 and before.endswith("… +996") and after.endswith("a… +980")
