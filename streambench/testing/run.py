@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from numbers import Integral
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from streambench import imports as load
@@ -38,6 +39,7 @@ from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import TaskContext
 from streambench.testing.clock import ManualClock
+from streambench.user_code import is_ours
 
 Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
 
@@ -131,6 +133,22 @@ def _places(given: Given) -> list[str]:
     return [] if given is None else [f"{given.ssp}@{given.offset}"]
 
 
+def _hide_ours(error: TaskError) -> None:
+    """Leave the user's own frames alone in a traceback, where there are some: a test shows all of it."""
+    error.__traceback__ = None
+    cause, frames = error.__cause__, list[TracebackType]()
+    each = None if cause is None else cause.__traceback__
+    while each is not None:
+        if not is_ours(each.tb_frame.f_code.co_filename):
+            frames.append(each)
+        each = each.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    if cause is not None and kept is not None:
+        cause.__traceback__ = kept
+
+
 class _RunObserver(CallObserver):
     """Notes the calls of a run; where there are listeners, each message that was chosen, too."""
 
@@ -201,6 +219,8 @@ class _Run:
         except BaseException as error:
             self._take_back(error)
             error.job_run = self._finish(container)  # type: ignore[attr-defined]
+            if isinstance(error, TaskError):
+                _hide_ours(error)
             raise
         return self._finish(container)
 

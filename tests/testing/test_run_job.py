@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -569,3 +570,15 @@ def test_the_configuration_may_stand_in_a_properties_file(kind: Any, tmp_path: P
 def test_a_name_that_is_set_to_nothing_is_an_error_as_it_is_in_earnest() -> None:
     with pytest.raises(ConfigError, match=r"^job\.name: is empty"):
         run_job(lambda *_: None, {"job.name": ""}, {"mem.a": {0: ["x"]}})
+
+
+def test_a_failing_task_shows_the_users_frames_alone() -> None:
+    def fails(envelope: Any, collector: Any, coordinator: Any) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(TaskError) as found:
+        run_job(fails, {}, {"log.in": {0: ["x"]}})
+    cause = found.value.__cause__
+    assert cause is not None
+    assert [frame.name for frame in traceback.extract_tb(cause.__traceback__)] == ["fails"]
+    assert len(traceback.extract_tb(found.value.__traceback__)) == 2  # this test, and run_job
