@@ -132,15 +132,15 @@ def test_the_buttons_of_a_panel_say_that_the_job_runs_elsewhere(summed: Shell) -
     with pytest.raises(StreambenchError):
         job.commit()
     panel._do(f"rewind {commit}")
-    assert panel._notice.startswith("Sum is running elsewhere: ")
-    assert f"; it ends there, at its last commit · rewound to commit {commit}" in panel._notice
+    assert panel._notice.text.startswith("Sum is running elsewhere: ")
+    assert f"; it ends there, at its last commit · rewound to commit {commit}" in panel._notice.text
     running = Container(job.config, summed.names["Sum"])
     running.start()
     with pytest.raises(StreambenchError):
         job.step()
         job.commit()
     panel._do("step")
-    assert panel._notice.startswith("Sum is running elsewhere: ")
-    assert "; it is taken over from there, at its last commit · it had failed" in panel._notice
+    assert panel._notice.text.startswith("Sum is running elsewhere: ")
+    assert "; it is taken over from there, at its last commit · it had failed" in panel._notice.text
     job.stop()
     running.abandon()
