@@ -121,6 +121,10 @@ class FencedError(StreambenchError):
     """
 
 
+class SupersededError(FencedError):
+    """A newer start of the job has taken over, or is about to: nothing of this one goes on."""
+
+
 class ReplacedError(FencedError):
     """The very same container was started again elsewhere, and goes on there."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streambench.checkpoint.api import Generation
 from streambench.clock import as_text
-from streambench.errors import CheckpointError, FencedError, ReplacedError
+from streambench.errors import CheckpointError, FencedError, ReplacedError, SupersededError
 
 
 def checked_assignment(assignment: Mapping[int, Sequence[str]]) -> dict[int, tuple[str, ...]]:
@@ -77,9 +77,9 @@ def check_rewind(job: str, last: Generation | None, present: Iterable[str], give
         raise CheckpointError(f"job {job} has no task '{unknown[0]}'; it has {', '.join(sorted(known))}")
 
 
-def superseded(job: str, container: int, newer: int, *, who: str = "") -> FencedError:
+def superseded(job: str, container: int, newer: int, *, who: str = "") -> SupersededError:
     """The error for a container of an older generation."""
-    return FencedError(
+    return SupersededError(
         f"job {job}, container {container}: a newer start of the job{who} has taken over (generation "
         f"{newer}); this container must stop"
     )

@@ -30,7 +30,7 @@ from streambench.container.container import Container
 from streambench.container.observe.snapshot import ContainerSnapshot, left_until
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
-from streambench.errors import FencedError, StreambenchError, described
+from streambench.errors import FencedError, StreambenchError, SupersededError, described
 from streambench.job.failure import Failure
 from streambench.job.runner import ContainerRunner
 from streambench.job.running import container_holders, remaining
@@ -173,7 +173,8 @@ class RunContainers:
         job."""
         while error is not None and not isinstance(error, FencedError):
             error = error.__cause__
-        if error is None:
+        # A newer start closes the checkpoints of the older one before its own generation can be seen.
+        if error is None or isinstance(error, SupersededError):
             return False
         shipment = self._unpacked()
         with closing(checkpoint_manager(shipment.config, shipment.model.name)) as manager:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench.checkpoint.journal_records import JournalRecords
 from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -165,7 +166,30 @@ def test_one_of_an_older_start_is_shut_out(job: Job) -> None:
     open_generation(planned)
     failure = containers.run(0).failure
     assert failure is not None
-    assert failure.kind == "FencedError"
+    assert failure.kind == "SupersededError"
+
+
+def test_a_container_that_a_newer_start_ends_is_not_tried_again(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(Forward):
+        """Commits while a newer start has closed its checkpoints, and not opened its own generation yet."""
+
+        def process(self, envelope, collector, coordinator):
+            with pytest.raises(ZeroDivisionError):
+                open_generation(planned)
+            coordinator.commit()
+
+    job.send(0, 10)
+    planned = make_plan(job.config, Closed)
+    container = RunContainers(b"")
+    container.generation = open_generation(planned)
+    shipment = Shipment(planned.config, Closed, {}, planned.model, planned.ends, {}, {}, None)
+    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    monkeypatch.setattr(JournalRecords, "check_unused", lambda *given: 1 / 0)
+    failure = container.run(0).failure
+    assert failure is not None
+    assert failure.kind == "SupersededError"
 
 
 class Replaced(Forward):
