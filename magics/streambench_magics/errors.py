@@ -106,12 +106,19 @@ def task_failed(
     return failed if cause is None else failed.with_traceback(innermost_users_frame(cause.__traceback__))
 
 
-def interrupted(shell: InteractiveShell, error: KeyboardInterrupt, job: str, state: str) -> Interrupted:
-    """The error to raise where the user interrupted. ``state``: that of the job, afterwards."""
+def interrupted(
+    shell: InteractiveShell, error: KeyboardInterrupt, job: str, state: str,
+    message: IncomingMessageEnvelope | None = None,
+) -> Interrupted:  # fmt: skip
+    """The error to raise where the user interrupted. ``state``: that of the job, afterwards. ``message``: the
+    one at which it can go on."""
     if state == "failed":
         lines = shown(shell, error) if users_frames(error.__traceback__) is not None else []
         said = (
-            f"interrupted: {job} has failed; nothing since its last checkpoint is committed, "
+            f"interrupted: {job} stands before {message.ssp}@{message.offset} again, with the state before "
+            f"it. {job} has failed, and %stream step {job} runs this message again."
+            if message is not None
+            else f"interrupted: {job} has failed; nothing since its last checkpoint is committed, "
             f"and %stream step {job} goes on from there."
         )
         return Interrupted([*lines, said])

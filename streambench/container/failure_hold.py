@@ -1,4 +1,4 @@
-"""A container that stays open after a task raised at a message, so that it can continue there."""
+"""A container that stays open where a message failed or was interrupted, so that it can continue there."""
 
 from __future__ import annotations
 
@@ -35,9 +35,14 @@ class FailureHold:
         message = progress.unfinished
         self.is_held = (
             self.is_wanted
-            and isinstance(error, TaskError)
             and message is not None
-            and (error.ssp, error.offset) == (message.ssp, message.offset)
+            and (
+                isinstance(error, KeyboardInterrupt)
+                or (
+                    isinstance(error, TaskError)
+                    and (error.ssp, error.offset) == (message.ssp, message.offset)
+                )
+            )
             and progress.unfinished_count > 0
         )
         if self.is_held:

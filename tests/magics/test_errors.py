@@ -88,21 +88,34 @@ def test_a_step_that_is_interrupted_ends_after_the_message(ip: Shell) -> None:
     assert ip.magics.bench.job("stuck").state == "paused"
 
 
-def test_a_step_that_is_interrupted_twice_gives_the_message_up(ip: Shell) -> None:
+def test_a_step_that_is_interrupted_twice_stays_at_its_message(ip: Shell) -> None:
     ip.run(
-        "%%streamtask Stuck\nimport signal, time\ndef process(envelope, collector, coordinator):\n"
+        "%%streamtask Stuck\nimport signal, time\n"
+        "def init(context):\n    context.user.seen = []\n"
+        "def process(envelope, collector, coordinator, context):\n"
+        "    context.user.seen.append(envelope.message)\n"
+        "    if envelope.message != 'c' or not hangs:\n        return\n"
         "    for press in range(2):\n        signal.raise_signal(signal.SIGINT)\n        time.sleep(0.3)\n"
         "    while True:\n        time.sleep(0.05)\n"
     )
+    ip.names["hangs"] = True
     ip.run("%stream create stuck --task Stuck --config inputs")
     shown = ip.fails("%stream step stuck 4")
     assert "step ends after the message it is at" in shown
     shows_users_lines_only(
         shown,
         "time.sleep(0.05)",
-        "interrupted: stuck has failed; nothing since its last checkpoint",
+        "interrupted: stuck stands before mem.clicks.0@1 again, with the state before it. stuck has failed, "
+        "and %stream step stuck runs this message again.",
     )
     assert isinstance(ip.error, KeyboardInterrupt)
+    job = ip.magics.bench.job("stuck")
+    before = job.session.position
+    ip.names["hangs"] = False
+    ip.run("%stream step stuck")
+    assert (job.state, job.session.position) == ("paused", before + 1)
+    seen = next(iter(job.session.attributes().values()))["context.user.seen"]
+    assert seen == ["a", "c"]
 
 
 def test_a_stop_that_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

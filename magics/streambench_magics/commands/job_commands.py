@@ -86,7 +86,9 @@ class JobCommands:
                 error.add_note(cut)
             raise
         except KeyboardInterrupt as error:
-            raise interrupted(self.shell, error, job.name, job.state) from None
+            session = job.session
+            at = session.message if session is not None and session.can_resume else None
+            raise interrupted(self.shell, error, job.name, job.state, at) from None
 
     @contextlib.contextmanager
     def _travelling(self, job: Job, session: Session) -> Iterator[None]:

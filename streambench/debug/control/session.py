@@ -126,9 +126,10 @@ class Session(Stops):
         ``before``, ``after`` or ``error`` stops after that message. A task of batches gets them as large as
         in a run, ``n`` messages at most. A batch that failed, or is in the past, comes again as a whole.
 
-        A KeyboardInterrupt ends it after the message it is at, and is raised then; a second one gives the
-        message up. ``on_interrupt`` is called at the first one. ``here``: process them on the calling thread,
-        for a debugger. Raises ContainerStateError while running, ConditionError, and what the task raises."""
+        A KeyboardInterrupt ends it after the message it is at, and is raised then. A second one ends the
+        message, at which it can go on as after an exception. ``on_interrupt`` is called at the first one.
+        ``here``: process them on the calling thread, for a debugger. Raises ContainerStateError while
+        running, ConditionError, and what the task raises."""
         if not self.live:
             return self._step_in_past(n, until)
         self._resume()
@@ -297,14 +298,17 @@ class Session(Stops):
         self._past = None
         self._drive(self.container.abandon)
 
-    def give_up(self, moment: float = _MOMENT_S) -> bool:
+    def give_up(self, moment: float = _MOMENT_S, *, may_resume: bool = False) -> bool:
         """Drop everything as a crash would, also in the middle of a message; whether what was going on
         has come to an end.
 
         If the task is in a callback, GivenUp, a KeyboardInterrupt, is raised there. If that has not ended it
         after ``moment`` seconds, the container is abandoned all the same, and its thread is left alone. A
         call such as ``time.sleep`` may return only later, and a task may catch what is raised. What it still
-        does has no effect, see ``Container.abandon``. Not to be called by the task itself."""
+        does has no effect, see ``Container.abandon``. Not to be called by the task itself.
+
+        ``may_resume``: where the task has ended in the middle of its message, it can go on there, as after an
+        exception (``can_resume``)."""
         self.container.pause()
         with self._interrupting:
             if self._driver is not None:
@@ -312,7 +316,7 @@ class Session(Stops):
         ended = self.pause(moment)
         if not ended and self.container.has_begun:
             self._leave_alone()
-        elif self.container.state == "running" or self.can_resume:
+        elif self.container.state == "running" or (self.can_resume and not may_resume):
             self.abandon()
         return ended
 
@@ -409,7 +413,7 @@ class Session(Stops):
                 if not call.has_begun:
                     raise
                 if interrupt is not None:
-                    if self.give_up():
+                    if self.give_up(may_resume=True):
                         call.await_end()
                     raised = call.error
                     raise raised if isinstance(raised, KeyboardInterrupt) else pressed from None
