@@ -144,7 +144,7 @@ def test_a_task_that_raises_an_interrupt_has_failed_and_does_not_run_on(ip: Shel
     ip.run("%stream run")
     job = ip.magics.bench.jobs["broken"]
     assert job.session._ended.wait(30)
-    assert "interrupted: broken has failed; nothing since its last" in ip.fails("%stream wait")
+    assert "interrupted: broken stands before mem.clicks.0@0 again" in ip.fails("%stream wait")
 
 
 def test_without_a_configuration_the_log_is_in_the_folder_of_the_notebook(
