@@ -22,7 +22,7 @@ from streambench.counts import counted
 from streambench.debug.view.panel_state import static_view, status_text
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
-from streambench.model import SystemStream
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, abilities_of
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
@@ -49,6 +49,7 @@ _END_S = 2.0
 _AT_ONCE_S = 0.5
 _MOMENT_S = 0.5
 _MOST_BEGINNINGS = 4
+_BEHIND = "behind its last checkpoint"
 
 
 @magics_class
@@ -222,10 +223,12 @@ class StreamMagics(
         if had_failed:
             went_on = "; it had failed, and its next step goes on from its last checkpoint"
         print(f"{job.name} reads {', '.join(inputs) or 'nothing'}{went_on}")
-        if job.alive:
-            for stream in (each for each in inputs if each not in former):
+        for stream in (each for each in inputs if each not in former):
+            if job.alive:
                 parts = [each for each in job.snapshot().partitions if str(each.ssp.system_stream) == stream]
                 print(f"{stream} begins {_beginning(parts)}")
+            elif job.has_begun and (begins := job.committed_begins(stream)):
+                print(f"{stream} begins {_places(list(begins.items()))}: {_BEHIND}")
 
     def _wait(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
@@ -443,12 +446,16 @@ def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:
     if all(each.checkpointed is None for each in partitions):
         why = "no checkpoint knows it"
     elif all(each.checkpointed is not None for each in partitions):
-        why = "behind its last checkpoint"
+        why = _BEHIND
     else:
-        why = "behind its last checkpoint, where there is one"
-    places = [f"{each.ssp}@{each.position}" for each in partitions[:_MOST_BEGINNINGS]]
-    more = "" if len(partitions) <= len(places) else f" and {len(partitions) - len(places):,} more"
-    return f"at {', '.join(places)}{more}: {why}"
+        why = f"{_BEHIND}, where there is one"
+    return f"{_places([(each.ssp, each.position) for each in partitions])}: {why}"
+
+
+def _places(begins: Sequence[tuple[SystemStreamPartition, str]]) -> str:
+    shown = [f"{ssp}@{offset}" for ssp, offset in begins[:_MOST_BEGINNINGS]]
+    more = "" if len(begins) <= len(shown) else f" and {len(begins) - len(shown):,} more"
+    return f"at {', '.join(shown)}{more}"
 
 
 def _check_name(name: str) -> None:

@@ -12,7 +12,7 @@ from streambench.container.observe.snapshot import lag_between
 from streambench.counts import counted, sum_known
 from streambench.errors import StreambenchError
 from streambench.job.rewind import next_offset
-from streambench.model import SystemStreamPartition
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.systems import Systems
 
@@ -56,3 +56,22 @@ def committed_lag(config: Config, name: str) -> int | None:
     except StreambenchError:
         return None
     return sum_known(lags.values()) if lags else None
+
+
+def committed_begins(config: Config, name: str, stream: SystemStream) -> dict[SystemStreamPartition, str]:
+    """The offsets at which the next start of a job goes on in a stream, as its last commit has them. Empty
+    where no checkpoint is used for it, or that is not known."""
+    reset = f"systems.{stream.system}.streams.{stream.stream}.samza.reset.offset"
+    if config.required(reset).lower() == "true":
+        return {}
+    begins: dict[SystemStreamPartition, str] = {}
+    try:
+        with closing(checkpoint_manager(config, name)) as manager, closing(Systems(config)) as systems:
+            for checkpoint in manager.read_last().values():
+                for ssp in checkpoint.partitions:
+                    at = next_offset(systems, checkpoint, ssp) if ssp.system_stream == stream else None
+                    if at is not None:
+                        begins[ssp] = at
+    except StreambenchError:
+        return {}
+    return dict(sorted(begins.items()))

@@ -22,12 +22,12 @@ from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.view.waiting import described_waits, nothing_to_read, sendable
 from streambench.errors import StreambenchError
 from streambench.job.running import work_elsewhere
-from streambench.model import SystemStream
+from streambench.model import SystemStream, SystemStreamPartition
 from streambench.planning.plan import job_name
 from streambench.system.systems import Systems
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.cell import file_name
-from streambench_magics.jobs.deployed import Deployed, committed_lag
+from streambench_magics.jobs.deployed import Deployed, committed_begins, committed_lag
 from streambench_magics.jobs.task_code import Stamp, code_now, file_stamp
 
 CHOICES = 160
@@ -150,6 +150,15 @@ class Job:
         """The number of messages behind its last commit, also where that was made elsewhere; None where there
         is none, or that is not known."""
         return committed_lag(self.config, job_name(self.config, self.task))
+
+    def committed_begins(self, stream: str) -> dict[SystemStreamPartition, str]:
+        """The offsets at which its next start goes on in a stream, as its last commit has them."""
+        return committed_begins(self.config, job_name(self.config, self.task), SystemStream.parse(stream))
+
+    @property
+    def has_begun(self) -> bool:
+        """True where it was started in this notebook, or breakpoints wait for its start."""
+        return self._former is not None
 
     @property
     def task(self) -> Any:

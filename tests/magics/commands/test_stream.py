@@ -389,6 +389,15 @@ def test_an_input_that_comes_back_says_where_it_begins(ip: Shell) -> None:
     )
 
 
+def test_an_input_that_comes_back_to_a_stopped_job_says_where_too(ip: Shell) -> None:
+    ip.run("%stream create Count --config inputs")
+    ip.run("%stream step 2")
+    assert ip.run("%stream detach mem.clicks").endswith("it has committed and stopped")
+    assert ip.run("%stream attach mem.clicks").splitlines()[1:] == [
+        "mem.clicks begins at mem.clicks.0@1, mem.clicks.1@1: behind its last checkpoint"
+    ]
+
+
 def test_there_is_nothing_to_stop_or_pause_before_start_and_after_stop(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     assert ip.run("%stream stop") == "Count is not started: there is nothing to stop"
