@@ -66,7 +66,8 @@ def committed_begins(config: Config, name: str, stream: SystemStream) -> dict[Sy
         return {}
     begins: dict[SystemStreamPartition, str] = {}
     try:
-        with closing(checkpoint_manager(config, name)) as manager, closing(Systems(config)) as systems:
+        manager = checkpoint_manager(config, name, is_quiet=True)
+        with closing(manager), closing(Systems(config)) as systems:
             for checkpoint in manager.read_last().values():
                 for ssp in checkpoint.partitions:
                     at = next_offset(systems, checkpoint, ssp) if ssp.system_stream == stream else None
