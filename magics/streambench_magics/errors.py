@@ -19,6 +19,11 @@ from streambench.user_code import is_users
 
 _NOT_THE_USERS = (str(Path(streambench.__file__).parent), str(Path(__file__).parent))
 
+_STUCK = (
+    ". The interrupt has not ended its task, which may still change its state: so the job goes back to its "
+    "checkpoint"
+)
+
 _IMPORTS = {"sb": "import streambench as sb", "streambench": "import streambench"}
 
 
@@ -108,18 +113,18 @@ def task_failed(
 
 def interrupted(
     shell: InteractiveShell, error: KeyboardInterrupt, job: str, state: str,
-    message: IncomingMessageEnvelope | None = None,
+    message: IncomingMessageEnvelope | None = None, *, is_stuck: bool = False,
 ) -> Interrupted:  # fmt: skip
     """The error to raise where the user interrupted. ``state``: that of the job, afterwards. ``message``: the
-    one at which it can go on."""
+    one at which it can go on. ``is_stuck``: the interrupt has not ended its task."""
     if state == "failed":
         lines = shown(shell, error) if users_frames(error.__traceback__) is not None else []
         said = (
             f"interrupted: {job} stands before {message.ssp}@{message.offset} again, with the state before "
             f"it. {job} has failed, and %stream step {job} runs this message again."
             if message is not None
-            else f"interrupted: {job} has failed; nothing since its last checkpoint is committed, "
-            f"and %stream step {job} goes on from there."
+            else f"interrupted: {job} has failed{_STUCK * is_stuck}; nothing since its last checkpoint is "
+            f"committed, and %stream step {job} goes on from there."
         )
         return Interrupted([*lines, said])
     busy = (

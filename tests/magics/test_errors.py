@@ -118,6 +118,26 @@ def test_a_step_that_is_interrupted_twice_stays_at_its_message(ip: Shell) -> Non
     assert seen == ["a", "c"]
 
 
+def test_a_task_that_no_interrupt_ends_says_why_the_job_goes_back(ip: Shell) -> None:
+    ip.run(
+        "%%streamtask Deaf\nimport signal, threading\nend = threading.Event()\n"
+        "def process(envelope, collector, coordinator):\n"
+        "    for wait_s in (0.3, 60):\n        try:\n"
+        "            signal.raise_signal(signal.SIGINT)\n            end.wait(wait_s)\n"
+        "        except KeyboardInterrupt:\n            end.wait(60)\n"
+    )
+    ip.run("%stream create deaf --task Deaf --config inputs")
+    try:
+        shown = ip.fails("%stream step deaf 4")
+    finally:
+        ip.names["end"].set()
+    assert shown.endswith(
+        "interrupted: deaf has failed. The interrupt has not ended its task, which may still change its "
+        "state: so the job goes back to its checkpoint; nothing since its last checkpoint is committed, and "
+        "%stream step deaf goes on from there.\n"
+    )
+
+
 def test_a_stop_that_is_interrupted_says_so_in_a_line(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     ip.run("%stream create it --task Count --config inputs")
     ip.run("%stream step it")

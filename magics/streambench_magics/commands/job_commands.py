@@ -88,7 +88,8 @@ class JobCommands:
         except KeyboardInterrupt as error:
             session = job.session
             at = session.message if session is not None and session.can_resume else None
-            raise interrupted(self.shell, error, job.name, job.state, at) from None
+            stuck = session is not None and session.left_alone
+            raise interrupted(self.shell, error, job.name, job.state, at, is_stuck=stuck) from None
 
     @contextlib.contextmanager
     def _travelling(self, job: Job, session: Session) -> Iterator[None]:

@@ -115,6 +115,11 @@ class Driven:
             raise late
 
     @property
+    def left_alone(self) -> bool:
+        """True where the container was abandoned while its task did not end; its thread may still run."""
+        return self._is_left_alone
+
+    @property
     def _is_driver(self) -> bool:
         """True on the thread that drives the container: it must not wait for an answer of another one."""
         return self._driver == threading.get_ident()
