@@ -96,6 +96,14 @@ class Frozen:
 _CODES = {
     name: number
     for number, name in enumerate(
-        ("LockLostError", "FencedError", "ReplacedError", "StreamSystemError", "CheckpointError"), start=40
+        [
+            "LockLostError",
+            "FencedError",
+            "ReplacedError",
+            "SupersededError",
+            "StreamSystemError",
+            "CheckpointError",
+        ],
+        start=40,
     )
 }
