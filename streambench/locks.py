@@ -93,6 +93,13 @@ class Held:
         assert self._descriptor is not None, "this lock has been released"
         return self._descriptor
 
+    def is_of(self, path: Path) -> bool:
+        """True where the file is the one of that name: not another one that was put in its place."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def write(self, data: bytes) -> None:
         """Have the file say this, and nothing else."""
         os.ftruncate(self.descriptor, 0)

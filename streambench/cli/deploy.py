@@ -42,7 +42,7 @@ class ServiceOptions(Struct):
             min=0,
             help="Again every so many seconds, until Ctrl-C, which cancels a round, or SIGTERM, which lets "
             "it end. A round that fails is tried again, after longer and longer pauses. The exit code is 1 "
-            "where the last round of a job failed.",
+            "where the last round of a job failed, or another start has taken the job over.",
         ),
     ] = None
     status: Annotated[
@@ -260,12 +260,14 @@ def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]
     """Print which jobs of a service have no round that ended well, and exit with 1 where one has failed."""
     shown = {result.job for result in results}
     for each in statuses:
-        if each.failures:
+        if each.state == "taken over":
+            print(f"error: {each.error}", file=sys.stderr)
+        elif each.failures:
             rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
             print(f"error: {each.job}: its last {rounds} failed: {each.error}", file=sys.stderr)
-    if silent := [each.job for each in statuses if not each.failures and each.job not in shown]:
+    if silent := [each.job for each in statuses if not each.error and each.job not in shown]:
         print(f"{', '.join(silent)}: no round has ended well", file=sys.stderr)
-    if any(each.failures for each in statuses):
+    if any(each.failures or each.state == "taken over" for each in statuses):
         raise typer.Exit(1)
 
 

@@ -223,3 +223,13 @@ def deployer(path: Path) -> str:
         return f"process {about['process']} on {about['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+def holding_process(path: Path) -> tuple[str, int] | None:
+    """The host and the number of the process that holds the lock of a deployment; None where it is not
+    known."""
+    try:
+        about = json.loads(path.read_text())
+        return str(about["host"]), int(about["process"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -11,6 +11,7 @@ from streambench.spark.result import (
     DeployProgress,
     DeployResult,
     DeployTaskError,
+    TakenOverError,
 )
 from streambench.spark.service import JobStatus, ServiceStatus, deploy_all, serve
 from streambench.spark.session import open_session
@@ -26,6 +27,7 @@ __all__ = [
     "JobRunningError",
     "JobStatus",
     "ServiceStatus",
+    "TakenOverError",
     "backfill",
     "deploy",
     "deploy_all",

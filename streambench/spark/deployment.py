@@ -22,8 +22,7 @@ from msgspec.structs import replace
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.observe.snapshot import left_until
-from streambench.counts import counted, sum_by_key
+from streambench.counts import sum_by_key
 from streambench.errors import ConfigError
 from streambench.job.failure import Failure
 from streambench.job.running import IfRunning, check_if_running, container_holders, remaining
@@ -53,7 +52,9 @@ from streambench.spark.result import (
     Stage,
     failed,
     progress_of,
+    taken_over,
 )
+from streambench.spark.round_progress import end_of, final_progress, planned_progress, work_of
 from streambench.spark.running import DeploymentLock
 from streambench.spark.sent_captures import landed
 from streambench.spark.session import Lease, check_master, check_settings, require
@@ -70,13 +71,15 @@ log = logging.getLogger(__name__)
 
 OnProgress = Callable[[DeployProgress], object]
 
+LOOK_S = 1.0
+"""Seconds between two looks if another start has taken the job over."""
+
 _POLL_S = 0.1
 _PROGRESS_S = 0.25
 _INTERRUPT_S = 15
 _KILLED_WITHIN_S = 10.0
 # A container reports four times a second, and once a second while one message takes it long.
 _REPORTS_WITHIN_S = 1.5
-_MOST_DESCRIBED = 8
 _SILENT = Report(-1, 0, "", 0)
 
 
@@ -117,9 +120,9 @@ def deploy(
 
     Running it again goes on from the checkpoints. A process that dies is started again by Spark and goes on
     from its container's last commit. Raises ConfigError, UnknownStreamError and MissingExtraError before
-    anything is done. Raises DeployTaskError where a task raised and DeployError where anything else failed or
-    ``cancel`` was set, both with ``.result``. Raises KeyboardInterrupt at Ctrl-C, after the Spark job is
-    cancelled.
+    anything is done. Raises DeployTaskError where a task raised, and TakenOverError where another start has
+    taken the job over. Raises DeployError where anything else failed or ``cancel`` was set. All three have
+    ``.result``. Raises KeyboardInterrupt at Ctrl-C, after the Spark job is cancelled.
     """
     if every is not None and every <= 0:
         raise ConfigError(f"every={every}: give the seconds from one round to the next, or nothing")
@@ -131,7 +134,8 @@ def deploy(
         return _dry_run(config, task, None, master)
     require()
     session = SharedSession(spark, master)
-    with closing(Deployment(config, task, session, if_running, watching)) as deployment, session:
+    deployment = Deployment(config, task, session, if_running, watching, goes_on=every is not None)
+    with closing(deployment), session:
         return deployment.caught_up() if every is None else deployment.rounds(every)
 
 
@@ -196,7 +200,10 @@ class Deployment:
         if_running: IfRunning,
         watching: Watching,
         range: Backfill | None = None,
+        *,
+        goes_on: bool = False,
     ) -> None:
+        """``goes_on``: it holds the job also while there is nothing to do."""
         self._config = config
         self._range = range
         self._task = task
@@ -205,7 +212,8 @@ class Deployment:
         self._progress = watching.get("progress")
         self._cancel = watching.get("cancel") or threading.Event()
         self._lock: DeploymentLock | None = None
-        self._rounds = 0
+        self._goes_on = goes_on
+        self._rounds = self._generation = 0
         self._stretch = 1
 
     @property
@@ -218,6 +226,27 @@ class Deployment:
         if self._lock is not None:
             self._lock.release()
 
+    @property
+    def holds_job(self) -> bool:
+        """True where others see that the job is being deployed."""
+        return self._lock is not None and bool(self._lock.lease or self._lock.leased_as)
+
+    def check_holder(self) -> None:
+        """Raise TakenOverError where another start of the job has taken it over."""
+        if self._lock is not None and (who := self._lock.taken_over_by()):
+            raise taken_over(DeployResult(job=self.name, containers=(), seconds=0.0), who)
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait so long; True where it is cancelled meanwhile. Raises TakenOverError."""
+        until = time.monotonic() + seconds
+        while True:
+            self.check_holder()
+            left = until - time.monotonic()
+            if self._cancel.wait(min(max(0.0, left), LOOK_S)):
+                return True
+            if left <= LOOK_S:
+                return False
+
     def rounds(self, every: float) -> DeployResult:
         """Rounds until they are stopped; their sum. What a round raises ends them, with the sum in it."""
         total: DeployResult | None = None
@@ -226,7 +255,7 @@ class Deployment:
                 began = time.monotonic()
                 result = self.caught_up()
                 total = total.followed_by(result) if total else result
-                if self._cancel.wait(max(0.0, every - (time.monotonic() - began))):
+                if self._pause(every - (time.monotonic() - began)):
                     return total
         except KeyboardInterrupt:
             if total is None:
@@ -265,14 +294,12 @@ class Deployment:
         """Run what is planned, and report."""
         began, began_ms = time.monotonic(), time.time_ns() // 1_000_000
         backfill_name = "" if self._range is None else self._range.name
+        planned = self._hold(planned)
         if planned.idle:
             return DeployResult(
                 job=planned.model.name, containers=planned.containers(), seconds=time.monotonic() - began
             )
-        if self._lock is None:
-            self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
-        # Before Spark starts, which takes long: another deployment is refused from now on.
-        self._lock.acquire()
+        assert self._lock is not None
         self._rounds += 1
         waiting = planned_progress(planned)
         if not self._session.is_started:
@@ -287,8 +314,9 @@ class Deployment:
             leased_as = self._lock.seen_lease() if leased.context is None else ""
             run = pack(replace(self._shipment(planned, listener, shared, output), leased_as=leased_as))
             self._lock.check()  # for a container that was started while Spark was
+            self.check_holder()
             # From here on, what still runs of older starts must stop.
-            run.generation = open_generation(planned)
+            run.generation = self._generation = open_generation(planned)
             begun = Run(
                 generation=run.generation,
                 began_ms=began_ms,
@@ -308,13 +336,14 @@ class Deployment:
                 seconds = round(time.monotonic() - began, 3)
                 note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
                 raise
-            cancelled = job.alive and self._cancel.is_set()
+            who = self._lock.taken_over_by()
+            cancelled = job.alive and (self._cancel.is_set() or bool(who))
             if cancelled:
                 self._interrupt(job, planned.model.name, listener)
         result = DeployResult(
             job=planned.model.name,
             containers=_with_logs(
-                outcome(planned, job.reports, "cancelled" if cancelled else job.reason), leased, output
+                outcome(planned, job.reports, _reason(job, who, cancelled=cancelled)), leased, output
             ),
             seconds=time.monotonic() - began,
             generation=run.generation,
@@ -324,6 +353,8 @@ class Deployment:
         job.show_end(end_of(result))
         self._show(planned, final_progress(planned, result), began, "ended")
         note_run(planned.history, result, began_ms, backfill_name)
+        if who and (cancelled or result.failed):
+            raise taken_over(result, who)
         if cancelled:
             raise DeployError(
                 "cancelled; what was committed stays committed, and the next start goes on from there",
@@ -334,6 +365,18 @@ class Deployment:
         # Compaction and transactions leave offsets without messages: a larger part gets past them.
         self._stretch = 1 if result.messages or planned.is_last else self._stretch * 2
         return result
+
+    def _hold(self, planned: DeployPlan) -> DeployPlan:
+        """Hold the job where there is something to do: before Spark starts, which takes long, so that another
+        deployment is refused from now on. The plan; a later one, where a former deployment has ended."""
+        self.check_holder()
+        if self._generation and planned.former > self._generation:
+            raise taken_over(DeployResult(job=planned.model.name, containers=(), seconds=0.0))
+        if planned.idle and not self._goes_on:
+            return planned
+        if self._lock is None:
+            self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
+        return self.plan(planned.last_ends) if self._lock.acquire() else planned
 
     def _interrupt(self, job: SparkJob, name: str, listener: Listener) -> None:
         """Have Spark cancel the job, and return when its containers write no more: Spark kills them some
@@ -372,13 +415,18 @@ class Deployment:
         )
 
     def _wait(self, job: SparkJob, listener: Listener) -> None:
-        """Wait until the Spark job has ended or is cancelled, and show how far it is meanwhile."""
+        """Wait until the Spark job has ended, is cancelled or taken over. Show meanwhile how far it is."""
         job.start()
-        shown = 0.0
+        shown = looked = 0.0
         while job.wait(_POLL_S) and not self._cancel.is_set():
-            if time.monotonic() - shown < _PROGRESS_S:
+            now = time.monotonic()
+            if now - looked >= LOOK_S:
+                looked = now
+                if self._lock is not None and self._lock.taken_over_by():
+                    return
+            if now - shown < _PROGRESS_S:
                 continue
-            shown = time.monotonic()
+            shown = now
             progress = listener.read()
             job.show_progress(partial(description_of, progress))
             if self._progress is not None:
@@ -390,6 +438,13 @@ class Deployment:
         if self._progress is not None:
             seconds, job = time.monotonic() - began, planned.model.name
             self._progress(progress_of(containers, seconds=seconds, job=job, round=self._rounds, stage=stage))
+
+
+def _reason(job: SparkJob, who: str, *, cancelled: bool) -> str:
+    """The reason why containers may have sent no report. ``who``: the process that has taken the job over."""
+    if not cancelled:
+        return job.reason
+    return "taken over" if who else "cancelled"
 
 
 def _reporting(listener: Listener) -> dict[int, str]:
@@ -406,66 +461,6 @@ def _with_logs(
     if leased.keeps_logs:
         return containers
     return tuple(replace(each, log=task_output.log_of(output, each.number)) for each in containers)
-
-
-def planned_progress(planned: DeployPlan) -> list[ContainerProgress]:
-    """The containers that are to be started, before they are."""
-    return [
-        ContainerProgress(number=each.number, total=each.span, left=each.span, partitions=len(each.offsets))
-        for each in planned.containers()
-        if each.number in planned.working
-    ]
-
-
-def work_of(containers: Sequence[ContainerProgress]) -> str:
-    """The work of a round in words, for Spark's tools: the messages to read and the largest container."""
-    totals = {each.number: each.total for each in containers if each.total is not None}
-    if not totals or len(totals) < len(containers):
-        return ""
-    said = f"{counted(sum(totals.values()), 'message')} to read"
-    largest = max(totals, key=lambda number: totals[number])
-    return said if len(totals) == 1 else f"{said}, {totals[largest]:,} of them in container {largest}"
-
-
-def end_of(result: DeployResult) -> str:
-    """The outcome of a round in words, for Spark's tools: the sum, and the containers that took longest."""
-    said = f"ended after {result.seconds:,.1f} s; {counted(result.messages, 'message')} processed"
-    if result.failed:
-        said += f"; {counted(len(result.failed), 'container')} failed"
-    started = [each for each in result.containers if each.seconds or each.messages or each.failure]
-    ranked = sorted(started, key=lambda each: (each.failure is None, -each.seconds))
-    shown = sorted(ranked[:_MOST_DESCRIBED], key=lambda each: each.number)
-    containers = [
-        f"{each.number} {'failed, ' if each.failure else ''}{each.messages:,} in {each.seconds:,.1f} s"
-        for each in shown
-    ]
-    if more := len(started) - len(shown):
-        containers.append(f"and {more:,} more")
-    return f"{said}; container {', '.join(containers)}" if containers else said
-
-
-def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:
-    """The containers that were started, as their result has them."""
-    before = {each.number: each for each in planned_progress(planned)}
-    found = []
-    for each in result.containers:
-        if each.number not in before:
-            continue
-        left, done = left_until((after, planned.ends[ssp]) for ssp, (_, after) in each.offsets.items())
-        found.append(
-            ContainerProgress(
-                number=each.number,
-                stage="done" if each.failure is None else "failed",
-                attempt=each.attempt,
-                messages=each.messages,
-                total=before[each.number].total,
-                left=left,
-                partitions=len(each.offsets),
-                partitions_done=len(each.offsets) if each.failure is None else done,
-                error="" if each.failure is None else each.failure.text.partition("\n")[0],
-            )
-        )
-    return found
 
 
 def checked(config: Config | Mapping[str, Any] | str | Path) -> Config:

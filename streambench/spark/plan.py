@@ -52,7 +52,7 @@ class DeployPlan(Struct, frozen=True):
     started. ``history``: that of the deployments of the job. ``begins``: the checkpoints with which
     a backfill begins. ``last_ends``: the ends of the last round, where ``job.container.max.messages`` makes
     this one end before. ``balance``: the measure by which tasks were dealt by lag, in words; ``seconds``: per
-    container, how long it will take, where that was measured."""
+    container, how long it will take, where that was measured. ``former``: the last generation before."""
 
     config: Config
     task: Any
@@ -65,6 +65,7 @@ class DeployPlan(Struct, frozen=True):
     last_ends: Offsets = {}
     balance: str = ""
     seconds: Mapping[int, float] = {}
+    former: int = 0
 
     @property
     def is_last(self) -> bool:
@@ -151,6 +152,7 @@ def make_plan(
             last_ends,
             dealt.measure,
             dealt.seconds,
+            former.number if former is not None else 0,
         )
 
 

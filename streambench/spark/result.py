@@ -11,7 +11,7 @@ from streambench.container.observe.snapshot import lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.timers import WindowsLeft
 from streambench.counts import sum_by_key, sum_known
-from streambench.errors import StreambenchError, TaskError
+from streambench.errors import StreambenchError, SupersededError, TaskError
 from streambench.job.failure import Failure
 from streambench.job.result import Totals
 from streambench.model import SystemStreamPartition
@@ -90,6 +90,7 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
         """This one and the next round's as one."""
         former = {each.number: each for each in self.containers}
         containers = tuple(_joined(former.get(each.number), each) for each in later.containers)
+        containers = containers or self.containers  # it was over before it had a plan
         return DeployResult(
             job=later.job,
             containers=containers,
@@ -242,10 +243,26 @@ class DeployTaskError(DeployError, TaskError):
     there."""
 
 
+class TakenOverError(DeployError):
+    """Another start of the job has taken it over from this deployment, which has ended with that, and goes on
+    no more. The text names it where it is known."""
+
+
+def taken_over(result: DeployResult, who: str = "") -> TakenOverError:
+    """The error for a deployment that another start of its job has ended."""
+    return TakenOverError(
+        f"{result.job} was taken over by {who or 'a newer start of the job'}; this deployment has ended, and "
+        "what was committed stays committed",
+        result=result,
+    )
+
+
 def failed(result: DeployResult) -> DeployError:
     """The error for a deployment of which containers failed: tasks that raised come before what else went
     wrong."""
     failures = [each.failure for each in result.containers if each.failure is not None]
+    if any(each.kind == SupersededError.__name__ for each in failures):
+        return taken_over(result)
     first = next((each for each in failures if each.task is not None), failures[0])
     text = f"container {first.container}: {first.text}"
     if first.frames:

@@ -6,6 +6,7 @@ Where they are in a Kafka, the process that deploys or runs the job holds a leas
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -25,17 +26,21 @@ from streambench.job.running import (
     check_leases,
     check_not_running,
     deployer,
+    holding_process,
     known_leases,
     running_error,
 )
 from streambench.job.starting import await_lease, turn_to_start
 from streambench.locks import Held, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.process_identity import is_stopped
 
 log = logging.getLogger(__name__)
 
 _GLANCE_S = 0.2
 _GONE_S = 2.0
+# A deployment that is taken over looks at its lock once a second, and its containers are killed within 10 s.
+_ENDS_WITHIN_S = 30.0
 # A lease that the broker has ended, of a process that lives, is there again within seconds: 15 s of absence.
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
@@ -50,21 +55,34 @@ class DeploymentLock:
         self._job = job
         self._takes_over = if_running == "take-over"
         self._held: Held | None = None
+        self._path_held: Path | None = None
         self._leases: CheckpointManager | None = None
         self.leased_as = ""
 
-    def acquire(self) -> None:
+    def acquire(self) -> bool:
         """Hold the job from now on, and look for others only then: of two that begin at one moment one is
-        refused. Raises JobRunningError as ``check``, and then holds no more than before."""
+        refused. True where it was taken over from another deployment, which has ended by then or gets no
+        more time. Raises JobRunningError as ``check``, and then holds no more than before."""
         was_held = self._is_held
         try:
             with self._turn_to_start():
-                self._take()
+                former = self._take()
                 self.check()
         except BaseException:
             if not was_held:
                 self.release()  # a service that tries again later must not keep others away until then
             raise
+        if former is None:
+            return False
+        former.await_end(self._job)
+        return True
+
+    def taken_over_by(self) -> str:
+        """The process that has taken the lock over from this one; empty where there is none."""
+        path = self._path_held
+        if self._held is None or path is None or self._held.is_of(path):
+            return ""
+        return deployer(path) if path.exists() else ""
 
     def check(self) -> None:
         """Raise JobRunningError where another deployment or a container is at work, unless it is to be taken
@@ -79,36 +97,35 @@ class DeploymentLock:
     def _is_held(self) -> bool:
         return self._held is not None or self._leases is not None
 
-    def _take(self) -> None:
+    def _take(self) -> _Former | None:
+        """Hold the lock or a lease; the former holder, where there is one to be taken over."""
         if self._is_held:
-            return
-        path = self._path()
+            return None
+        path, former = self._path(), None
         if path is None:
             self._take_lease()
-            return
+            return None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._held = _locked(path)
-        except BlockingIOError:
-            if not self._takes_over:
-                raise running_error(
-                    self._job, f"is being deployed by {deployer(path)}", "deploy"
-                ) from None
+            try:
+                self._held = _locked(path)
+                self._held.write(_about())
+            except BlockingIOError:
+                if not self._takes_over:
+                    raise running_error(
+                        self._job, f"is being deployed by {deployer(path)}", "deploy"
+                    ) from None
+                former = _Former(path)
+                self._held = _put_in_place(path)
         except OSError:
-            return  # a file system without locks
-        else:
-            about = {
-                "process": os.getpid(),
-                "host": socket.gethostname(),
-                "since_ms": time.time_ns() // 10**6,
-            }
-            self._held.write(json.dumps(about).encode())
+            return None  # a file system without locks
+        self._path_held = path
+        return former
 
     @property
     def lease(self) -> str:
         """The file whose lock shows that this deployment lives; empty where it has none."""
-        path = self._path() if self._held is not None else None
-        return "" if path is None else str(path)
+        return "" if self._held is None else str(self._path_held)
 
     @property
     def directory(self) -> Path | None:
@@ -148,13 +165,69 @@ class DeploymentLock:
         return None if manager.directory is None else manager.directory / DEPLOYMENT_LOCK
 
 
+class _Former:
+    """The holder of a lock whose file is about to be replaced. It sees that and ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._who = deployer(path)
+        self._process = holding_process(path)
+        self._file = path.open("rb")
+
+    def await_end(self, job: str) -> None:
+        """Return when it has ended, or has not within half a minute: its containers are fenced then."""
+        until = time.monotonic() + _ENDS_WITHIN_S
+        with self._file:
+            if not self._is_at_work():
+                return
+            log.warning("%s: taken over from %s; waiting for its end", job, self._who)
+            while self._is_at_work():
+                if time.monotonic() >= until:
+                    text = "%s: %s has not ended; its containers stop at their next commit"
+                    log.warning(text, job, self._who)
+                    return
+                time.sleep(_GLANCE_S)
+
+    def _is_at_work(self) -> bool:
+        """False where it does not hold its lock any more, or stands still."""
+        if self._process is not None and is_stopped(*self._process):
+            return False
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _about() -> bytes:
+    about = {"process": os.getpid(), "host": socket.gethostname(), "since_ms": time.time_ns() // 10**6}
+    return json.dumps(about).encode()
+
+
+def _put_in_place(path: Path) -> Held:
+    """A lock in the place of one that another process holds, from which that one sees that it has lost
+    it."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    held = Held.locked(new)
+    try:
+        held.write(_about())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        held.release()
+        raise
+    return held
+
+
 def _locked(path: Path) -> Held:
     """The lock of a file. Raises as ``Held.locked``. A look at a lock takes it for a moment: that is waited
     for."""
     until = time.monotonic() + _GLANCE_S
     while True:
         try:
-            return Held.locked(path)
+            held = Held.locked(path)
+            if held.is_of(path):
+                return held
+            held.release()  # it was replaced between its opening and its locking
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise

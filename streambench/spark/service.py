@@ -18,9 +18,9 @@ from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.job.running import IfRunning, check_if_running
 from streambench.redaction import redacted
-from streambench.spark.deployment import Deployment, OnProgress, check_watching, checked
+from streambench.spark.deployment import LOOK_S, Deployment, OnProgress, check_watching, checked
 from streambench.spark.plan import DeployPlan
-from streambench.spark.result import DeployError, DeployProgress, DeployResult
+from streambench.spark.result import DeployError, DeployProgress, DeployResult, TakenOverError
 from streambench.spark.session import check_master, require
 from streambench.spark.shared_session import SharedSession
 
@@ -49,11 +49,12 @@ class JobStatus(Struct):
     """The status of one job. ``rounds`` and ``messages`` are sums; ``failures``: how many rounds have failed
     since the last one that ended well, with the ``error`` of the last. ``round_began_ms``: since when it
     runs, None where it waits. ``progress_ms``: the time of its last progress. ``stuck_ms``: the time at which
-    it counts as stuck without further progress. ``busy``: its containers that take long for one message.
+    it counts as stuck without further progress. ``taken over``: another start of the job has ended it here,
+    and ``error`` names that. ``busy``: its containers that take long for one message.
     ``ended_ms`` and ``seconds`` are those of its last round. Times are milliseconds since 1970."""
 
     job: str
-    state: Literal["waiting", "running"] = "waiting"
+    state: Literal["waiting", "running", "taken over"] = "waiting"
     rounds: int = 0
     messages: int = 0
     failures: int = 0
@@ -80,7 +81,9 @@ class ServiceStatus(Struct):
         """The problems of the service and of its jobs at a moment, in words; none where all is well."""
         found = ["the service has stopped"] if self.state == "stopped" else []
         for each in self.jobs:
-            if each.failures:
+            if each.state == "taken over":
+                found.append(str(each.error))
+            elif each.failures:
                 rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
                 found.append(f"{each.job}: its last {rounds} failed: {each.error}")
             if each.stuck_ms is not None and each.progress_ms is not None and now_ms >= each.stuck_ms:
@@ -125,6 +128,9 @@ def serve(
     shows no progress for ``stuck_after`` seconds. The default is the longest of 120, 5 times ``every``, and 3
     times the last round of the job. The other arguments are those of ``deploy``.
 
+    A job that another start takes over is left to that, and has no more rounds; the others go on. It returns
+    when none is left.
+
     Returns per job the sum of its rounds. Raises ConfigError before anything runs; what is wrong later is a
     failure of that job."""
     if every <= 0:
@@ -146,7 +152,9 @@ def serve(
 
     with ExitStack() as stack:
         deployments = [
-            stack.enter_context(closing(Deployment(each, None, session, if_running, {"progress": show})))
+            stack.enter_context(
+                closing(Deployment(each, None, session, if_running, {"progress": show}, goes_on=True))
+            )
             for each in configs
         ]
         stack.enter_context(session)
@@ -255,16 +263,44 @@ class Service:
             return self._stopped()
         self._report(self.status)
         try:
-            while True:
-                job = min(self._jobs, key=lambda each: each.due)
-                if self._stopping.wait(max(0.0, job.due - self._now())):
+            while left := self._left():
+                job = min(left, key=lambda each: each.due)
+                seconds = max(0.0, job.due - self._now())
+                is_held = any(each.deployment.holds_job for each in left)
+                step = min(seconds, LOOK_S) if is_held else seconds
+                if self._stopping.wait(step):
                     break
-                self._round(job)
+                if step == seconds:
+                    self._round(job)
         except KeyboardInterrupt:
             log.info("interrupted")
         finally:
             results = self._stopped()
         return results
+
+    def _left(self) -> list[_Job]:
+        """The jobs that no other start has taken over."""
+        left = []
+        for each in self._jobs:
+            if each.status.state == "taken over":
+                continue
+            try:
+                each.deployment.check_holder()
+            except TakenOverError as error:
+                self._leave(each, error)
+            else:
+                left.append(each)
+        return left
+
+    def _leave(self, job: _Job, error: TakenOverError) -> None:
+        """Leave a job for good to the start that has taken it over."""
+        status = job.status
+        status.state, status.error, status.next_ms = "taken over", redacted(described(error)), None
+        log.error("%s", status.error)
+        if error.result.containers:
+            self._add(job, error.result)
+        job.deployment.close()
+        self._report_status()
 
     def _stopped(self) -> list[DeployResult]:
         """Report that it has stopped; per job the sum of its rounds."""
@@ -311,7 +347,7 @@ class Service:
         self._running, self._seen = job, None
         self._put_off(job)
         self._report_status()
-        is_planned, is_last = False, True
+        is_planned, is_last, taken = False, True, None
         try:
             planned = job.plan()
             is_planned, is_last = True, planned.is_last
@@ -319,6 +355,8 @@ class Service:
                 for each in self._jobs:
                     each.forget_plan()
             result = job.deployment.round(planned)
+        except TakenOverError as error:
+            taken = error
         except Exception as error:
             self._failed(job, error, is_planned=is_planned)
         else:
@@ -330,6 +368,9 @@ class Service:
             status.state, status.round_began_ms, status.progress_ms = "waiting", None, None
             status.stuck_ms, status.busy = None, []
             status.ended_ms, status.seconds = _now_ms(), round(now - began, 3)
+        if taken is not None:
+            self._leave(job, taken)
+            return
         job.due = began + self._pause_s(status.failures)
         if not is_last and not status.failures:
             job.due = now  # behind those of other jobs that are due

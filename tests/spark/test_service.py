@@ -33,6 +33,7 @@ from streambench.spark.result import (
     DeployError,
     DeployResult,
     progress_of,
+    taken_over,
 )
 from streambench.spark.service import BusyContainer, JobStatus, Service, ServiceStatus
 from streambench.spark.shared_session import SharedSession
@@ -58,6 +59,8 @@ class Plan(msgspec.Struct):
 class Rounds:
     """A deployment whose rounds are these; the last one is the last of the service."""
 
+    holds_job = False
+
     def __init__(
         self, name: str, *rounds: Callable[[], int], plans: Sequence[Callable[[], object]] = ()
     ) -> None:
@@ -65,6 +68,12 @@ class Rounds:
         self.rounds = list(rounds)
         self.plans = list(plans)
         self.stop: threading.Event = threading.Event()
+
+    def check_holder(self) -> None:
+        """Raise nothing: no other start takes the job over."""
+
+    def close(self) -> None:
+        self.name += ", which is closed"
 
     def plan(self) -> Any:
         return self.plans.pop(0)() if self.plans else Plan()
@@ -257,6 +266,41 @@ def test_ctrl_c_while_a_service_checks_its_jobs_ends_it() -> None:
     seen: list[ServiceStatus] = []
     serve_all([Rounds("job", lambda: 1, plans=[interrupt])], Clock(), Session(), seen)
     assert [(each.state, each.jobs[0].rounds) for each in seen] == [("stopped", 0)]
+
+
+TAKEN = taken_over(DeployResult(job="taken", containers=(), seconds=0.0), "process 7 on vm")
+
+
+def taken() -> int:
+    raise TAKEN
+
+
+@pytest.mark.parametrize("is_between", [False, True])
+def test_a_job_that_another_start_has_taken_over_has_no_more_rounds(is_between: bool) -> None:
+    class Lost(Rounds):
+        """Its lock is lost between its rounds, once it has had one."""
+
+        holds_job = True
+
+        def check_holder(self) -> None:
+            if is_between and len(self.rounds) < 3:
+                raise TAKEN
+
+    stop, session = Clock(), Session()
+    lost, other = Lost("lost", lambda: 1, taken, lambda: 1), Rounds("other", *[lambda: 1] * 4)
+    other.stop = stop
+    seen = serve_all([lost, other], stop, session)
+    assert (lost.name, len(lost.rounds)) == ("lost, which is closed", 2 if is_between else 1)
+    status = seen[-1].jobs[0]
+    assert (status.state, status.rounds, status.failures, status.next_ms) == ("taken over", 1, 0, None)
+    assert seen[-2].problems(0) == [str(TAKEN)]
+    assert (seen[-1].jobs[1].rounds, session.closed) == (4, 0)
+
+
+def test_a_service_whose_only_job_is_taken_over_has_ended() -> None:
+    seen = serve(lambda: 1, taken, lambda: 1)
+    assert (seen[-1].state, seen[-1].jobs[0].state) == ("stopped", "taken over")
+    assert "taken was taken over by process 7 on vm; this deployment has ended" in seen[-1].problems(0)[1]
 
 
 def test_a_configuration_that_is_wrong_later_is_a_failure_of_its_job() -> None:

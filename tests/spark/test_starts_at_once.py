@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
 from streambench.container.container import Container
-from streambench.spark import JobRunningError, deploy, shared_session
+from streambench.spark import JobRunningError, TakenOverError, deploy, shared_session
+from streambench.spark.deployment import Deployment
 from streambench.spark.running import DeploymentLock
+from streambench.spark.shared_session import SharedSession
 from tests.job.together import begun_together
 from tests.spark.conftest import Job
 
@@ -89,3 +94,79 @@ def test_a_container_that_is_started_while_spark_starts_is_not_ended(
         deploy(job.config, ignore)
     assert running.run("caught-up") == 10
     running.stop()
+
+
+@contextmanager
+def taking_over(former: DeploymentLock, taker: DeploymentLock) -> Iterator[list[bool]]:
+    """Within it the taker waits for the end of the former holder; behind it that has ended."""
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(taker.acquire()))
+    thread.start()
+    while not former.taken_over_by():
+        assert thread.is_alive()
+    try:
+        yield answers
+    finally:
+        former.release()
+        thread.join()
+
+
+def catch_up(job: Job) -> int:
+    """Process all that is there, without Spark; how many messages."""
+    running = Container(job.config, ignore)
+    running.start()
+    processed = running.run("caught-up")
+    running.stop()
+    return processed
+
+
+def test_a_job_that_is_taken_over_is_held_by_the_taker_at_once(job: Job) -> None:
+    former, taker = (DeploymentLock(job.config, "job-1", how) for how in ("refuse", "take-over"))
+    assert former.acquire() is False
+    assert former.taken_over_by() == ""
+    with taking_over(former, taker) as answers:
+        assert former.taken_over_by().startswith("process ")
+        with pytest.raises(JobRunningError, match="job-1 is being deployed by process"):
+            DeploymentLock(job.config, "job-1", "refuse").acquire()
+        assert answers == []
+    assert answers == [True]
+    with pytest.raises(JobRunningError, match="job-1 is being deployed by process"):
+        DeploymentLock(job.config, "job-1", "refuse").acquire()
+    taker.release()
+    DeploymentLock(job.config, "job-1", "refuse").check()
+
+
+def test_a_deployment_that_goes_on_holds_its_job_while_it_waits(job: Job) -> None:
+    session = SharedSession(None, None)
+    with closing(Deployment(job.config, ignore, session, "refuse", {}, goes_on=True)) as service:
+        catch_up(job)
+        assert service.round(service.plan()).rounds == 0
+        with pytest.raises(JobRunningError, match="job-1 is being deployed by process"):
+            DeploymentLock(job.config, "job-1", "refuse").acquire()
+        taker = DeploymentLock(job.config, "job-1", "take-over")
+        thread = threading.Thread(target=taker.acquire)
+        thread.start()
+        with pytest.raises(TakenOverError, match="job-1 was taken over by process .* on .* since"):
+            service.rounds(0.01)
+    thread.join()
+    taker.release()
+
+
+def test_a_deployment_that_takes_over_plans_once_the_former_has_ended(job: Job) -> None:
+    job.send(0, 10)
+    former = DeploymentLock(job.config, "job-1", "refuse")
+    former.acquire()
+    session = SharedSession(None, None)
+    with closing(Deployment(job.config, ignore, session, "take-over", {})) as taker:
+        planned = taker.plan()
+        assert not planned.idle
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append(taker.round(planned)))
+        thread.start()
+        while not former.taken_over_by():
+            assert thread.is_alive()
+        assert catch_up(job) == 10
+        former.release()
+        thread.join()
+    assert [each.span for result in found for each in result.containers] == [0, 0]
+    assert not session.is_started
