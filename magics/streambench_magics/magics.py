@@ -169,8 +169,8 @@ class StreamMagics(
         )
         print(f"{job.name} is a job of the task {job.task_name}; it {reads}")
         self._warn_of_missing(job, job.inputs)
-        if elsewhere := job.elsewhere:
-            print(f"{elsewhere}; the first step or run here takes it over, at its last commit")
+        if over := job.takeover_notice(is_created=True):
+            print(over)
         if old is not None:
             print(f"it replaces the former {job.name}{became}{'; its branch is dropped' * had_branch}")
 

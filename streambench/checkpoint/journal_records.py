@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,17 @@ from streambench.locks import is_locked
 from streambench.process_identity import has_ended
 
 log = logging.getLogger(__name__)
+_is_announced: ContextVar[bool] = ContextVar("takeover_announced", default=False)
+
+
+@contextmanager
+def takeover_announced() -> Iterator[None]:
+    """Log a takeover without a warning: the caller has shown it already."""
+    before = _is_announced.set(True)
+    try:
+        yield
+    finally:
+        _is_announced.reset(before)
 
 
 class JournalRecords:
@@ -291,7 +303,8 @@ class JournalRecords:
     def _report_living(self, record_log: RecordLog, entry: Entry) -> None:
         """Warn where a container is taken from a process that has not stopped."""
         if is_at_work(record_log, entry):
-            log.warning(
+            log.log(
+                logging.INFO if _is_announced.get() else logging.WARNING,
                 "job %s, container %d is still running elsewhere%s: it is taken over from there, and stops "
                 "there as soon as it notices",
                 self._job,

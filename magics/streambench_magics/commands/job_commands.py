@@ -41,7 +41,7 @@ class JobCommands:
         before, session, cut = job.state, job.session, cut_recording_text(job)
         where = job.goes_on
         rerun = 0 if session is None else session.rerun_to_resume
-        if over := job.taken_over:
+        if over := job.takeover_notice():
             print(over)
         if job.start():
             had = "been abandoned" if session is not None and session.container.abandoned else before

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
 from msgspec.structs import replace
 
+from streambench.checkpoint.journal_records import takeover_announced
 from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
@@ -103,6 +104,7 @@ class Job:
         self._former: Session | None = None
         self._stamp: Stamp | None = None
         self.deployed: Deployed | None = None
+        self._shown_elsewhere = ""  # what its user knows of the processes that its next start ends
         """Its deployment on Spark, since it last ran here."""
 
     @property
@@ -137,13 +139,16 @@ class Job:
         failed = session.message if session is not None and session.can_resume else None
         return self._begins_again if failed is None else f"at {failed.ssp}@{failed.offset}"
 
-    @property
-    def taken_over(self) -> str:
-        """The processes that its next start takes it over from, in words; empty where there are none."""
+    def takeover_notice(self, *, is_created: bool = False) -> str:
+        """The processes that its next start takes it over from, to be shown before that. Empty where there
+        are none, or they were shown before. ``is_created``: nothing starts yet."""
         if self.alive or (self.session is not None and self.session.can_resume):
             return ""
-        elsewhere = self.elsewhere
-        return f"{elsewhere}; it is taken over from there, at its last commit" if elsewhere else ""
+        before, self._shown_elsewhere = self._shown_elsewhere, self.elsewhere
+        if self._shown_elsewhere in ("", before):
+            return ""
+        how = "the first step or run here takes it over" if is_created else "it is taken over from there"
+        return f"{self._shown_elsewhere}; {how}, at its last commit"
 
     @property
     def committed_lag(self) -> int | None:
@@ -264,13 +269,14 @@ class Job:
             session.take_over(self._former)
             session.record_as(self._former)
         try:
-            with show_restore_progress(session.container):
+            announced = takeover_announced() if self._shown_elsewhere else nullcontext()
+            with show_restore_progress(session.container), announced:
                 session.start()
         except BaseException:
             if session.state == "paused":
                 session.abandon()
             raise
-        self.deployed = None
+        self.deployed, self._shown_elsewhere = None, ""
         return session
 
     @property

@@ -240,7 +240,7 @@ class Panel:
     def _do(self, command: str) -> None:
         self._tell("")
         job, (name, _, value) = self.job, command.partition(" ")
-        if name in _STARTING and (over := job.taken_over):
+        if name in _STARTING and (over := job.takeover_notice()):
             self._say(over)
         if name == "pause":
             self._pause_asked.clear()

@@ -102,14 +102,22 @@ def test_what_is_no_place_is_refused_before_the_job_is_stopped(summed: Shell) ->
     assert summed.magics.bench.job("Sum").state == "paused"
 
 
-def test_a_job_that_runs_elsewhere_is_named_before_it_is_taken_over(summed: Shell) -> None:
+def test_a_job_that_runs_elsewhere_is_named_once_before_it_is_taken_over(
+    summed: Shell, caplog: pytest.LogCaptureFixture
+) -> None:
     summed.run("%stream stop")
     running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
     running.start()
     where = f"Sum is running elsewhere: process {os.getpid()} on {socket.gethostname()} has container 0; "
     assert f"{where}the first step or run here takes it over" in summed.run("%stream create Sum")
+    assert "elsewhere" not in summed.run("%stream step")
+    summed.run("%stream stop")
+    running.abandon()
+    running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
+    running.start()
     assert summed.run("%stream step").startswith(f"{where}it is taken over from there, at its last commit\n")
     assert "elsewhere" not in summed.run("%stream step")
+    assert "elsewhere" not in caplog.text
     summed.run("%stream stop")
     running.abandon()
 
