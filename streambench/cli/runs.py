@@ -61,7 +61,7 @@ def _row(run: Any) -> dict[str, Any]:
         "outcome": run.outcome,
         "master": run.master,
     }
-    if run.outcome != "ended":
+    if not run.containers:
         return row
     return row | {
         "seconds": f"{run.seconds:.1f}",

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -23,7 +23,7 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
 from streambench.counts import sum_by_key
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, described
 from streambench.job.failure import Failure
 from streambench.job.running import IfRunning, check_if_running, container_holders, remaining
 from streambench.model import SystemStreamPartition
@@ -54,7 +54,13 @@ from streambench.spark.result import (
     progress_of,
     taken_over,
 )
-from streambench.spark.round_progress import end_of, final_progress, planned_progress, work_of
+from streambench.spark.round_progress import (
+    end_of,
+    final_progress,
+    planned_progress,
+    stopped_progress,
+    work_of,
+)
 from streambench.spark.running import DeploymentLock
 from streambench.spark.sent_captures import landed
 from streambench.spark.session import Lease, check_master, check_settings, require
@@ -333,8 +339,7 @@ class Deployment:
                     self._wait(job, listener)
             except BaseException:
                 self._interrupt(job, planned.model.name, listener)
-                seconds = round(time.monotonic() - began, 3)
-                note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
+                self._note_interrupted(planned, job, begun, began)
                 raise
             who = self._lock.taken_over_by()
             cancelled = job.alive and (self._cancel.is_set() or bool(who))
@@ -352,7 +357,7 @@ class Deployment:
         )
         job.show_end(end_of(result))
         self._show(planned, final_progress(planned, result), began, "ended")
-        note_run(planned.history, result, began_ms, backfill_name)
+        note_run(planned.history, result, began_ms, backfill_name, is_cut=cancelled)
         if who and (cancelled or result.failed):
             raise taken_over(result, who)
         if cancelled:
@@ -377,6 +382,25 @@ class Deployment:
         if self._lock is None:
             self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
         return self.plan(planned.last_ends) if self._lock.acquire() else planned
+
+    def _note_interrupted(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float) -> None:
+        """Show and note how far the containers came by their checkpoints, after they have ended."""
+        seconds = time.monotonic() - began
+        try:
+            result = DeployResult(
+                job=planned.model.name,
+                containers=outcome(planned, job.reports, "interrupted"),
+                seconds=seconds,
+                generation=begun.generation,
+                master=begun.master,
+            )
+        except Exception as error:  # the interrupt itself is what is raised
+            log.warning("%s: it is not known how far it came: %s", planned.model.name, described(error))
+            note(planned.history, replace(begun, seconds=round(seconds, 3), outcome="interrupted"))
+            return
+        note_run(planned.history, result, begun.began_ms, begun.backfill, is_cut=True)
+        with suppress(Exception):
+            self._show(planned, stopped_progress(planned, result), began, "stopped")
 
     def _interrupt(self, job: SparkJob, name: str, listener: Listener) -> None:
         """Have Spark cancel the job, and return when its containers write no more: Spark kills them some
@@ -520,12 +544,13 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
         if failure is not None and report.capture is not None:
             failure = landed(planned.config, planned.model.name, failure, report.capture)
         # A first attempt counts everything itself. A later one counts from where the one before it committed.
-        earlier = {}
-        if report.attempt or number not in by_number:
-            left_at = dict(report.starts) or dict(stands.get(number, {}))
-            earlier = count_messages(
-                planned.config, {s: (before[s], left_at[s]) for s in left_at if s in before}
-            )
+        # What a failed one has processed since its last commit does not count: it is processed again.
+        counts, left_at = report.messages_by_partition, {}
+        if number not in ended:
+            counts, left_at = {}, dict(stands[number])
+        elif report.attempt:
+            left_at = dict(report.starts)
+        earlier = count_messages(planned.config, {s: (before[s], left_at[s]) for s in left_at if s in before})
         if number not in by_number:
             failure = _unheard_of(planned, number, after, reason)
         containers.append(
@@ -533,8 +558,8 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
                 number=number,
                 tasks=plan.tasks,
                 offsets={ssp: (start, after.get(ssp, start)) for ssp, start in before.items()},
-                messages=report.messages + sum(earlier.values()),
-                messages_by_partition=dict(sorted(sum_by_key(report.messages_by_partition, earlier).items())),
+                messages=(report.messages if number in ended else 0) + sum(earlier.values()),
+                messages_by_partition=dict(sorted(sum_by_key(counts, earlier).items())),
                 seconds=report.seconds,
                 seconds_by_partition=report.seconds_by_partition,
                 failure=failure,

@@ -41,14 +41,15 @@ class ContainerRun(Struct, frozen=True, kw_only=True):
     partition_seconds: dict[str, float] = {}
 
 
-Outcome = Literal["ended", "interrupted", "running", "did not end"]
+Outcome = Literal["ended", "failed", "interrupted", "running", "did not end"]
 
 
 class Run(Struct, frozen=True, kw_only=True):
     """One round of a deployment that had something to do. ``began_ms``: milliseconds since 1970.
 
-    ``outcome``: ``did not end`` where its driver was killed. Of such a round, and of an interrupted one, it
-    is not known what its containers did. ``backfill``: the name of the backfill, where it was one."""
+    ``outcome``: ``failed`` where a container has; ``interrupted`` where it was cancelled or taken over;
+    ``did not end`` where its driver was killed. Of such a round it is not known what its containers did.
+    ``messages``: those of the commits. ``backfill``: the name of the backfill, where it was one."""
 
     generation: int | None
     began_ms: int
@@ -70,8 +71,10 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.messages / self.seconds if self.seconds else 0.0
 
 
-def note_run(history: History | None, result: DeployResult, began_ms: int, backfill: str = "") -> None:
-    """Append the end of a round to the history, as ``note``."""
+def note_run(
+    history: History | None, result: DeployResult, began_ms: int, backfill: str = "", *, is_cut: bool = False
+) -> None:
+    """Append the end of a round to the history, as ``note``. ``is_cut``: it was interrupted."""
     containers = [
         ContainerRun(
             container=each.number,
@@ -93,6 +96,7 @@ def note_run(history: History | None, result: DeployResult, began_ms: int, backf
         master=result.master,
         messages=result.messages,
         containers=containers,
+        outcome="interrupted" if is_cut else "failed" if result.failed else "ended",
         backfill=backfill,
     )
     note(history, run)

@@ -38,8 +38,9 @@ def measured_time(rounds: Iterable[Run]) -> MeasuredTime | None:
     seconds: defaultdict[str, float] = defaultdict(float)
     used = 0
     for run in reversed(list(rounds)):
-        # A later attempt counts messages of the ones before it.
-        measured = [each for each in run.containers if each.partition_seconds and not each.attempt]
+        # A later attempt counts messages of the ones before it, and a failed one has some that do not count.
+        first = [each for each in run.containers if not each.attempt and each.error is None]
+        measured = [each for each in first if each.partition_seconds]
         for container in measured:
             messages.update(container.partition_messages)
             for ssp, each_s in container.partition_seconds.items():

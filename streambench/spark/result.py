@@ -21,7 +21,8 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     """Result of one container (of a dry run: what it would do).
 
     ``offsets``: per input partition the first offset that was not processed yet, before and after. Of a
-    container that failed, the next start continues at *after*. ``messages``: how many it processed.
+    container that failed, the next start continues at *after*. ``messages``: how many it processed; of one
+    that failed, how many of them it committed.
     ``messages_by_partition``: how many of each input partition, empty where that is not known. ``seconds``:
     from its start to its end. Of a dry run they are as earlier rounds have measured, 0 where none has.
     ``seconds_by_partition``: those in the messages of each input partition, of the last attempt. Where Spark

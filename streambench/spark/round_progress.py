@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from streambench.container.observe.snapshot import left_until
 from streambench.counts import counted
 from streambench.spark.plan import DeployPlan
@@ -70,3 +72,11 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
             )
         )
     return found
+
+
+def stopped_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:
+    """As ``final_progress``, of a round that was interrupted: its containers have not failed."""
+    return [
+        replace(each, stage="running", error="") if each.stage == "failed" else each
+        for each in final_progress(planned, result)
+    ]

@@ -61,7 +61,7 @@ def test_rounds_are_listed_in_order_with_their_offsets(job: Job, directory: Path
         1000,
     )
     assert first.containers[0].offsets == {"log.in.0": ("0", "10")}
-    assert (second.failed, second.containers[0].error) == (1, "no")
+    assert (second.outcome, second.failed, second.containers[0].error) == ("failed", 1, "no")
 
 
 def test_a_line_that_was_not_written_whole_is_left_out(job: Job, directory: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from streambench import StreamTask
 from streambench.spark import DeployError, DeployProgress, deploy
+from streambench.spark.history import runs
 from streambench.spark.progress_view import busy_texts
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import stuck_at
@@ -36,6 +37,34 @@ def test_a_task_that_hangs_is_named_while_it_does(spark: Any, job: Job) -> None:
         deploy(job.config, stuck_at(21, job.directory), spark=spark, progress=look, cancel=cancel)
     where = r"Partition 1 at log\.in\.1@10 key k0, test_deploy\.py line \d+: threading\.Event\(\)\.wait\(\)"
     assert all(re.fullmatch(rf"container 1 busy \d+ s: {where}", each) for each in seen), seen
+
+
+class Paced(StreamTask):
+    """Commits often, and not with each message."""
+
+    def process(self, envelope, collector, coordinator):
+        time.sleep(0.005)
+        if envelope.message % 5 == 0:
+            coordinator.commit()
+
+
+def test_what_an_interrupted_round_has_committed_is_shown_and_noted(spark: Any, job: Job) -> None:
+    job.send(0, 20_000)
+    seen: list[DeployProgress] = []
+
+    def interrupt(progress: DeployProgress) -> None:
+        seen.append(progress)
+        if progress.stage == "running" and progress.messages:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deploy(job.config, Paced, spark=spark, progress=interrupt)
+    committed = sum(int(each) + 1 for task in job.checkpoints().values() for each in task.values())
+    last, [run] = seen[-1], runs(job.config)
+    assert (last.stage, last.messages, last.left) == ("stopped", committed, 20_000 - committed)
+    assert last.failed == 0
+    assert (run.outcome, run.messages) == ("interrupted", committed)
+    assert run.seconds > 0
 
 
 def test_containers_take_about_as_long_where_one_partition_is_slow(spark: Any, job: Job) -> None:

@@ -20,6 +20,7 @@ from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, task_output, worker
+from streambench.spark.deployment import outcome
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.progress import Listener
 from streambench.spark.round_progress import planned_progress
@@ -105,6 +106,31 @@ def test_a_container_that_failed_counts_by_partition_what_it_counts_in_all(job: 
     report = run(job, FailsAtThree)
     assert report.failure is not None
     assert (report.messages, report.messages_by_partition) == (3, {IN[0]: 2, IN[1]: 1})
+
+
+def test_what_a_container_that_failed_has_not_committed_does_not_count(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FailsToo(FailsAtThree):
+        def process(self, envelope, collector, coordinator):
+            if envelope.message == 2:
+                coordinator.commit()
+            if envelope.message == 8:
+                open_generation(planned)
+                coordinator.commit()
+            collector.send(OutgoingMessageEnvelope(SystemStream("log", "out"), envelope.message))
+
+    job.send(0, 10)
+    planned = make_plan(job.config, FailsToo)
+    container = RunContainers(b"")
+    container.generation = open_generation(planned)
+    shipment = Shipment(planned.config, FailsToo, {}, planned.model, planned.ends, {}, {}, None)
+    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    report = container.run(0)
+    assert report.messages > 2
+    fenced, *_ = outcome(planned, [report], "")
+    assert (fenced.messages, fenced.messages_by_partition) == (2, {IN[0]: 2})
+    assert fenced.offsets == {IN[0]: ("0", "2")}
 
 
 @pytest.mark.parametrize(
