@@ -295,7 +295,8 @@ class Log:
         some = [f"{self.name}.{each}" for each in present[:10]] + ["..."] * (len(present) > 10)
         there = f"there are {', '.join(some)}" if present else "there are none at all"
         hint = suggest(name, present, there, prefix=f"{self.name}.")
-        return UnknownStreamError(f"there is no stream {self.name}.{name} in {self.path}; {hint}")
+        where = f" in {self.path}" if self.path.is_dir() else f": there is no directory {self.path}"
+        return UnknownStreamError(f"there is no stream {self.name}.{name}{where}; {hint}")
 
 
 def open_log(path: str | Path, **settings: Any) -> Log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ def test_an_unknown_stream_or_partition_is_named(parts: Parts) -> None:
         parts.consumer({SystemStreamPartition("log", "clicks", 7): "0"})
     with pytest.raises(UnknownStreamError, match=r"log\.klicks"):
         parts.admin.metadata([CLICKS, SystemStream("log", "klicks")])
+
+
+def test_a_log_whose_directory_is_missing_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere"
+    config = Config({"systems.log.samza.factory": "log", "systems.log.path": str(path)})
+    with (
+        closing(Systems(config)) as systems,
+        pytest.raises(UnknownStreamError, match=f"no stream log.a: there is no directory {path}; "),
+    ):
+        systems.metadata([SystemStream("log", "a")])
 
 
 def test_the_admin_tells_oldest_newest_and_upcoming(parts: Parts) -> None:
