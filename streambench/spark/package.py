@@ -17,6 +17,7 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
@@ -31,7 +32,9 @@ from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.clear_secrets import clear_secrets
 from streambench.spark.own_code import own_code, pinned
+from streambench.spark.session import check_settings
 from streambench.spark.staged_files import StagedFiles
+from streambench.system.systems import Systems
 from streambench.temporary import TemporaryDirectory
 
 ENDING = ".zip"
@@ -151,6 +154,7 @@ def package(config: Config, directory: Path | None = None, include: Sequence[str
     name, _ = name_and_id(config)
     code = own_code(config, include)
     values, secrets = without_secrets(config)
+    _check(config)
     values |= {"job.name": name, **code.named}
     about = _About(
         _FORMAT, name, str(directory or config.directory.absolute()), secrets, streambench.__version__
@@ -166,6 +170,15 @@ def package(config: Config, directory: Path | None = None, include: Sequence[str
     taken = {each: content for each, content in files.items() if each in code.files}
     clear = clear_secrets({**taken, "requirements.txt": files[NEEDS]})
     return Package(name, containers, files, secrets, tuple(sorted(code.absent)), code.left_out, clear)
+
+
+def _check(config: Config) -> None:
+    """Raise ConfigError for what a deployment of the archive would refuse: a job is packed to run
+    elsewhere."""
+    check_settings(config)
+    with closing(Systems(config)) as systems:
+        for name in systems.names():
+            systems.factory(name)
 
 
 def without_secrets(config: Config) -> tuple[dict[str, str], dict[str, str]]:

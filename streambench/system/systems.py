@@ -340,11 +340,13 @@ class Systems:
     def _check_keys(self, system: str, factory: SystemFactory) -> None:
         if factory.keys is None:
             return
-        for name in self._config.below(f"systems.{system}."):
+        prefix = f"systems.{system}."
+        # References stay as they are: a job is packed where its secrets may not be.
+        for name in [key.removeprefix(prefix) for key in self._config if key.startswith(prefix)]:
             if not name.startswith(("samza.", "streams.")) and name not in factory.keys:
-                hint = suggest(name, factory.keys, prefix=f"systems.{system}.")
+                hint = suggest(name, factory.keys, prefix=prefix)
                 raise self._config.error(
-                    f"systems.{system}.{name}",
+                    f"{prefix}{name}",
                     f"is not a setting of this kind of system{hint and '; '}{hint}",
                 )
 

@@ -137,6 +137,15 @@ def test_two_secrets_never_share_an_environment_variable(job: Job) -> None:
     assert all(key in str(raised.value) for key in own)
 
 
+def test_a_setting_that_a_deployment_refuses_is_not_packed(squares: Job) -> None:
+    with pytest.raises(ConfigError, match=r"systems\.log\.password: is not a setting of this kind of system"):
+        package(squares.config.with_values({"systems.log.password": "x"}))
+    with pytest.raises(ConfigError, match=r"spark\.speculation: is true"):
+        package(squares.config.with_values({"spark.speculation": "true"}))
+    own = {"samza.factory": "webhook", "token": "${env:STREAMBENCH_IS_NOT_SET}"}
+    package(squares.config.with_values({f"systems.out.{key}": value for key, value in own.items()}))
+
+
 def test_the_same_job_gives_the_same_bytes(squares: Job) -> None:
     first = written(squares).read_bytes()
     os.utime(squares.directory / "task.py", (1, 1))
