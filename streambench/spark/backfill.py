@@ -113,6 +113,9 @@ def _bounds(systems: Systems, metadata: Metadata, wishes: Sequence[str]) -> dict
     for wish in wishes:
         place, _, where = wish.rpartition("@")
         chosen = [ssp for ssp in there if place in ("", str(ssp), str(ssp.system_stream))]
+        if not chosen and place.isdecimal():
+            named = ", ".join(f"{each}.{place}@{where}" for each in sorted(map(str, metadata)))
+            raise ConfigError(f"{wish}: name the stream of partition {place} as well: {named}")
         if not chosen:
             raise UnknownStreamError(
                 f"{place} is no input of the job, and no partition of one; its inputs are "

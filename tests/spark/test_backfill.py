@@ -108,6 +108,7 @@ def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> No
     [
         ("log.other@3", UnknownStreamError, "log.other is no input of the job, and no partition of one"),
         ("7", ConfigError, "7: an offset is one of a partition: give log.in.0@7, for example"),
+        ("0@7", ConfigError, "0@7: name the stream of partition 0 as well: log.in.0@7"),
         ("log.in.0@99", OffsetError, "log.in.0: 99 is outside of what it holds: 0 to 0"),
     ],
 )
