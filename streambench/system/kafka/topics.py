@@ -17,7 +17,7 @@ def describe_topics(admin: Any, topics: Collection[str]) -> list[dict[str, Any]]
 
     A new topic reaches each broker at a time of its own, and another process may ask a broker that has not
     heard of it. A topic that the first broker does not know is therefore asked for at all the others. One
-    that cannot be reached is passed over. Raises KafkaError."""
+    that cannot be reached is passed over. Raises what kafka-python raises."""
     described: list[dict[str, Any]] = admin.describe_topics(sorted(topics))
     unknown = {each["name"] for each in described if is_unknown(each)}
     if not unknown:
