@@ -6,77 +6,112 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from streambench.errors import (
-    CheckpointError,
-    ChooserError,
-    ConfigError,
-    ContainerStateError,
-    CorruptDataError,
-    FencedError,
-    FileLimitError,
-    LockLostError,
-    MessageTooLargeError,
-    MissingExtraError,
-    OffsetError,
-    ReplacedError,
-    SerdeError,
-    StoreError,
-    StreambenchError,
-    StreamExistsError,
-    StreamSystemError,
-    SupersededError,
-    TaskError,
-    UnknownStreamError,
-    WrongThreadError,
-)
-
-from streambench.config import Config  # isort: skip
-from streambench.batch import MessageBatch  # isort: skip
-from streambench.model import (
-    IncomingMessageEnvelope,
-    OutgoingMessageEnvelope,
-    PartitionMetadata,
-    SystemStream,
-    SystemStreamPartition,
-)
-from streambench.task import (
-    KeyValueStore,
-    MessageCollector,
-    RequestScope,
-    StreamTask,
-    TaskContext,
-    TaskCoordinator,
-    TaskLifecycleListener,
-)
-
 if TYPE_CHECKING:
+    from streambench.batch import MessageBatch
     from streambench.checkpoint.api import Checkpoint
     from streambench.chooser.api import MessageChooser, MessageChooserFactory
+    from streambench.config import Config
     from streambench.container.container import Container
+    from streambench.errors import (
+        CheckpointError,
+        ChooserError,
+        ConfigError,
+        ContainerStateError,
+        CorruptDataError,
+        FencedError,
+        FileLimitError,
+        LockLostError,
+        MessageTooLargeError,
+        MissingExtraError,
+        OffsetError,
+        ReplacedError,
+        SerdeError,
+        StoreError,
+        StreambenchError,
+        StreamExistsError,
+        StreamSystemError,
+        SupersededError,
+        TaskError,
+        UnknownStreamError,
+        WrongThreadError,
+    )
     from streambench.job.run import run
+    from streambench.model import (
+        IncomingMessageEnvelope,
+        OutgoingMessageEnvelope,
+        PartitionMetadata,
+        SystemStream,
+        SystemStreamPartition,
+    )
     from streambench.serde.api import Serde
     from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
     from streambench.system.pull import PullSystemFactory, StreamConsumer, StreamMessage, StreamProducer
+    from streambench.task import (
+        KeyValueStore,
+        MessageCollector,
+        RequestScope,
+        StreamTask,
+        TaskContext,
+        TaskCoordinator,
+        TaskLifecycleListener,
+    )
 
 __version__ = "0.1.0"
 
-# What is not needed to write a task is imported when it is first asked for: `import streambench` stays quick.
-_LATER = {
+# Imported when first asked for: `import streambench` is quick, and the command line waits for Ctrl-C before
+# it imports anything else.
+_PLACES = {
     "Checkpoint": "streambench.checkpoint.api",
+    "CheckpointError": "streambench.errors",
+    "ChooserError": "streambench.errors",
+    "Config": "streambench.config",
+    "ConfigError": "streambench.errors",
     "Container": "streambench.container.container",
+    "ContainerStateError": "streambench.errors",
+    "CorruptDataError": "streambench.errors",
+    "FencedError": "streambench.errors",
+    "FileLimitError": "streambench.errors",
+    "IncomingMessageEnvelope": "streambench.model",
+    "KeyValueStore": "streambench.task",
+    "LockLostError": "streambench.errors",
+    "MessageBatch": "streambench.batch",
     "MessageChooser": "streambench.chooser.api",
     "MessageChooserFactory": "streambench.chooser.api",
+    "MessageCollector": "streambench.task",
+    "MessageTooLargeError": "streambench.errors",
+    "MissingExtraError": "streambench.errors",
+    "OffsetError": "streambench.errors",
+    "OutgoingMessageEnvelope": "streambench.model",
+    "PartitionMetadata": "streambench.model",
     "PullSystemFactory": "streambench.system.pull",
+    "ReplacedError": "streambench.errors",
+    "RequestScope": "streambench.task",
     "Serde": "streambench.serde.api",
+    "SerdeError": "streambench.errors",
+    "StoreError": "streambench.errors",
     "StreamConsumer": "streambench.system.pull",
+    "StreamExistsError": "streambench.errors",
     "StreamMessage": "streambench.system.pull",
     "StreamProducer": "streambench.system.pull",
+    "StreamSystemError": "streambench.errors",
+    "StreamTask": "streambench.task",
+    "StreambenchError": "streambench.errors",
+    "SupersededError": "streambench.errors",
     "SystemAdmin": "streambench.system.api",
     "SystemConsumer": "streambench.system.api",
     "SystemFactory": "streambench.system.api",
     "SystemProducer": "streambench.system.api",
+    "SystemStream": "streambench.model",
+    "SystemStreamPartition": "streambench.model",
+    "TaskContext": "streambench.task",
+    "TaskCoordinator": "streambench.task",
+    "TaskError": "streambench.errors",
+    "TaskLifecycleListener": "streambench.task",
+    "UnknownStreamError": "streambench.errors",
+    "WrongThreadError": "streambench.errors",
     "run": "streambench.job.run",
 }
+_MODULES = {"batch", "chunk", "config", "errors", "metrics", "model", "serde", "spark", "task"}
 
 __all__ = [
     "Checkpoint",
@@ -134,15 +169,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(importlib.import_module(_LATER[name]), name)
-    if name == "spark":
-        return importlib.import_module("streambench.spark")
+    if name in _PLACES:
+        # Kept, since a task may ask for a name with each message.
+        found = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+        return found
+    if name in _MODULES:
+        return importlib.import_module(f"streambench.{name}")
     raise AttributeError(f"module 'streambench' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "spark"})
+    return sorted({*globals(), *_PLACES, *_MODULES})
 
 
 def load_ipython_extension(ipython: Any) -> None:

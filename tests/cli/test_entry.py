@@ -27,7 +27,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["streambench.cli.app", "typer", "streambench.cli.keys"])
+@pytest.mark.parametrize(
+    "module", ["streambench.errors", "msgspec", "streambench.cli.app", "typer", "streambench.cli.keys"]
+)
 def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
