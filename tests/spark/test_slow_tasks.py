@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import threading
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from streambench import StreamTask
-from streambench.spark import DeployError, DeployProgress, deploy
+from streambench.container.container import Container
+from streambench.spark import DeployError, DeployProgress, TakenOverError, deploy
+from streambench.spark.deployment import Deployment
 from streambench.spark.history import runs
 from streambench.spark.progress_view import busy_texts
+from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import stuck_at
 
@@ -65,6 +69,20 @@ def test_what_an_interrupted_round_has_committed_is_shown_and_noted(spark: Any, 
     assert last.failed == 0
     assert (run.outcome, run.messages) == ("interrupted", committed)
     assert run.seconds > 0
+
+
+def test_a_deployment_goes_on_no_more_after_a_newer_start(spark: Any, job: Job) -> None:
+    job.send(0, 10)
+    session = SharedSession(spark, None)
+    with closing(Deployment(job.config, Paced, session, "refuse", {}, goes_on=True)) as service:
+        assert service.caught_up().messages == 10
+        newer = Container(job.config, Paced)
+        newer.start()
+        newer.stop()
+        job.send(10, 20)
+        with pytest.raises(TakenOverError, match="job-1 was taken over by a newer start of the job"):
+            service.rounds(1)
+    assert job.generation() == 2
 
 
 def test_containers_take_about_as_long_where_one_partition_is_slow(spark: Any, job: Job) -> None:
