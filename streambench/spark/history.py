@@ -17,7 +17,7 @@ from streambench.model import SystemStreamPartition
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
 from streambench.spark.history_records import History, history_of
-from streambench.spark.result import DeployResult
+from streambench.spark.result import SPARK_ERROR, DeployedContainer, DeployResult
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def note_run(
             seconds=round(each.seconds, 3),
             attempt=each.attempt,
             offsets={str(ssp): pair for ssp, pair in each.offsets.items()},
-            error=None if each.failure is None else redacted(each.failure.text),
+            error=_error(each, is_cut=is_cut),
             log=each.log,
             partition_messages=_texts(each.messages_by_partition),
             partition_seconds=_texts(each.seconds_by_partition),
@@ -100,6 +100,14 @@ def note_run(
         backfill=backfill,
     )
     note(history, run)
+
+
+def _error(container: DeployedContainer, *, is_cut: bool) -> str | None:
+    """The error of a container; none of one that ended because its round was interrupted."""
+    failure = container.failure
+    if failure is None or (is_cut and failure.kind == SPARK_ERROR):
+        return None
+    return redacted(failure.text)
 
 
 def _texts(by_partition: Mapping[SystemStreamPartition, _N]) -> dict[str, _N]:

@@ -67,7 +67,7 @@ def test_what_an_interrupted_round_has_committed_is_shown_and_noted(spark: Any, 
     last, [run] = seen[-1], runs(job.config)
     assert (last.stage, last.messages, last.left) == ("stopped", committed, 20_000 - committed)
     assert last.failed == 0
-    assert (run.outcome, run.messages) == ("interrupted", committed)
+    assert (run.outcome, run.messages, run.failed) == ("interrupted", committed, 0)
     assert run.seconds > 0
 
 
