@@ -14,6 +14,7 @@ from streambench.debug.effects.events import Output, Outputs
 from streambench.debug.history.epochs import Epoch, TaskGroup, task_groups
 from streambench.debug.history.history import History
 from streambench.debug.history.writes import Values
+from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.errors import ContainerStateError
 from streambench.model import IncomingMessageEnvelope
 from streambench.serde.streams import readable
@@ -96,11 +97,14 @@ def crash_steps(history: History, progress: Callable[[int, int], object]) -> Rep
     covered = Covered(first, history.latest, len(groups))
     unsafe: dict[int, list[CrashStep]] = {}
     try:
-        for number, step in _all_steps(history, groups, covered):
-            if not step.safe and step.position > first:
-                unsafe.setdefault(step.position, []).append(step)
-            covered.add(number, step.position)
-            progress(covered.done // len(groups), covered.total)
+        with noted_interrupts() as interrupted:
+            for number, step in _all_steps(history, groups, covered):
+                if not step.safe and step.position > first:
+                    unsafe.setdefault(step.position, []).append(step)
+                covered.add(number, step.position)
+                progress(covered.done // len(groups), covered.total)
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         is_interrupted = True
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 import threading
-from collections.abc import Collection
-from contextlib import suppress
-from types import CodeType
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from types import CodeType, FrameType
 
 
 class GivenUp(KeyboardInterrupt):
@@ -15,6 +16,28 @@ class GivenUp(KeyboardInterrupt):
 
     def __init__(self) -> None:
         super().__init__("given up in the middle of a message")
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[threading.Event]:
+    """An event that is set at Ctrl-C, which raises KeyboardInterrupt all the same.
+
+    Python drops what is raised in a finalizer, or in the callback of a weak reference. Off the main thread,
+    where no KeyboardInterrupt comes, it is never set."""
+    pressed, former = threading.Event(), signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(former):
+        yield pressed
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        former(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def interrupt_inside(ident: int, codes: Collection[CodeType]) -> bool:

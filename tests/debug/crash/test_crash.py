@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import weakref
 from collections import Counter as Bag
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,25 @@ def test_an_interrupt_leaves_the_verdicts_so_far() -> None:
     assert str(report).startswith("4 of 10 steps looked at: 0 safe. After 1 mem.out gets a message twice")
     assert str(interrupted_at(session, 1)) == "0 of 10 steps looked at (at-least-once)"
     assert session.live and session.state == "paused"
+    session.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_ends_it_all_the_same() -> None:
+    session, _ = session_of(Counting, of(*"abcabcabca"), NEVER)
+    session.step(10)
+    thing: set[int] | None = {1}
+    # What is raised in such a callback is dropped: those of temporary directories run all the time.
+    dropping = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+
+    def progress(done: int, total: int) -> None:
+        nonlocal thing
+        if done == 5:
+            thing = None
+
+    report = crash_everywhere(session, progress=progress)
+    assert dropping() is None and (report.steps, report.left) == (4, 6)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     session.stop()
 
 
