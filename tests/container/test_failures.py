@@ -39,6 +39,17 @@ def test_a_failure_names_the_place_and_keeps_the_original() -> None:
     assert error.__cause__ is original
 
 
+@pytest.mark.parametrize(
+    ("name", "more"), [("stream", r" \(did you mean envelope\.ssp\.stream\?\)"), ("topic", "")]
+)
+def test_an_attribute_of_the_ssp_that_is_asked_of_an_envelope_is_named(name: str, more: str) -> None:
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        getattr(envelope, name)
+
+    with pytest.raises(TaskError, match=f"AttributeError: .* has no attribute '{name}'{more}$"):
+        run_job(process, None, {"mem.a": {0: ["x"]}})
+
+
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, SystemExit])
 def test_what_is_no_exception_is_a_failure_with_its_place(kind: type[BaseException]) -> None:
     with pytest.raises(TaskError, match=r"Partition 0 failed at mem\.a\.0@1: ") as caught:

@@ -375,7 +375,11 @@ def _caused(failure: TaskError, error: BaseException) -> TaskError:
 
 
 def _in_words(error: BaseException) -> str:
-    """An exception of a task in words, with what to call instead of sys.exit()."""
+    """An exception of a task in words, with what to call instead of sys.exit(), and the place of an attribute
+    that envelopes do not have."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, IncomingMessageEnvelope):
+        at_ssp = f" (did you mean envelope.ssp.{error.name}?)"
+        return described(error) + at_ssp * hasattr(error.obj.ssp, error.name or "")
     if not isinstance(error, SystemExit):
         return described(error)
     line = user_line(error)
