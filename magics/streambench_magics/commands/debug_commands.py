@@ -15,6 +15,7 @@ from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.names import Cut
 from streambench.debug.stopping.breakpoints import Kind
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError, named_expression
+from streambench.debug.stopping.moment import StreamName
 from streambench.debug.view.step_lines import head_line, processed_message, row_lines, value_line
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.job_commands import JobCommands, check_store, name_and_number
@@ -213,6 +214,8 @@ class DebugCommands(JobCommands):
         )
 
     def _outputs(self, args: Namespace) -> Records:
+        if args.name is not None and args.name not in self.bench.jobs:
+            self._check_no_stream(args.name)
         job = self.bench.job(args.name)
         session = self._still_session(job)
         with self._running(job):
@@ -241,6 +244,17 @@ class DebugCommands(JobCommands):
             note = f"the last {len(records):,} of {len(outputs):,}{per_stream(outputs)}"
         columns = ["#", "stream", "partition", "key", "message", ""]
         return Records(columns, records, right=["#", "partition"], data=["key"], note=note, source=outputs)
+
+    def _check_no_stream(self, name: str) -> None:
+        """Raise MagicError where this is no job, but a stream to which one has sent."""
+        for job in self.bench.jobs.values():
+            session = job.session
+            is_known = session is not None and session.history is not None and not session.running
+            sent = session.outputs() if session is not None and is_known else ()
+            if any(StreamName(each.stream) == name for each in sent):
+                raise MagicError(
+                    f"there is no job {name}, but a stream: %stream outputs {job.name} --stream {name}"
+                )
 
     def _job(self, args: Namespace) -> JobHandle:
         return JobHandle(self.bench.job(args.name).name, self.bench.jobs)

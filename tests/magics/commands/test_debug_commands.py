@@ -406,6 +406,15 @@ def test_outputs_are_asked_for_by_stream_key_and_condition(delays: Shell) -> Non
         delays.run("%stream outputs --where message['delay'] > 200")
 
 
+def test_a_stream_in_the_place_of_a_job_is_said_to_be_one(delays: Shell) -> None:
+    delays.run("%stream step 4")
+    for stream in ("late", "mem.late"):
+        with pytest.raises(MagicError, match=f"no job {stream}, but a stream: .* delays --stream {stream}$"):
+            delays.run(f"%stream outputs {stream}")
+    with pytest.raises(MagicError, match="there is no job other; there is delays"):
+        delays.run("%stream outputs other")
+
+
 def test_a_table_that_is_not_the_last_value_of_a_cell_is_displayed(delays: Shell) -> None:
     delays.run("%stream step")
     delays.run("%stream state\n%stream outputs")
