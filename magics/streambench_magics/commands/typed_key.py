@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from contextlib import suppress
 from typing import Any
 
 from streambench.debug.message_text import message_text
+from streambench.syntax import literal
 
 _BYTES = ("b'", 'b"')
 
@@ -19,7 +19,7 @@ def typed_key(text: str, serde: str | None) -> Any:
     if serde == "bytes":
         if text.startswith(_BYTES):
             with suppress(SyntaxError, ValueError):
-                return ast.literal_eval(text)
+                return literal(text)
         return text.encode()
     try:
         return json.loads(text)
