@@ -94,7 +94,9 @@ class Held:
         return self._descriptor
 
     def is_of(self, path: Path) -> bool:
-        """True where the file is the one of that name: not another one that was put in its place."""
+        """True where it is held, and the file is the one of that name: not another one in its place."""
+        if self._descriptor is None:
+            return False
         try:
             return os.path.samestat(os.fstat(self.descriptor), os.stat(path))
         except FileNotFoundError:

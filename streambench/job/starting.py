@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from streambench.checkpoint.api import CheckpointManager
@@ -26,12 +27,14 @@ from streambench.job.running import (
     check_leases,
     check_not_running,
     deployer,
+    holding_process,
     known_leases,
     running_error,
 )
 from streambench.locks import Held
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import all_inputs
+from streambench.process_identity import has_ended, is_stopped
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
@@ -43,6 +46,8 @@ _AGAIN_S = 0.1
 _REFUSED_AFTER_S = 60.0
 _TAKEN_OVER_AFTER_S = 5.0
 _SEEN_WITHIN_S = 60.0
+# A holder writes its name a moment after it has the lock.
+_GONE_AFTER_S = 1.0
 
 
 @contextmanager
@@ -87,12 +92,25 @@ def turn_to_start(
     It is None on a file system without locks, or where a take-over has waited for some seconds. ``look``
     raises where others are seen. ``is_shared``: others that share it may start meanwhile. Raises
     JobRunningError where it is not free within a minute."""
+    new = [each for each in (directory, *directory.parents) if not each.exists()]
     held = _taken(directory, job, command, look, refuses=refuses, is_shared=is_shared)
     try:
         yield held
     finally:
         if held is not None:
+            if new and not is_shared:
+                _remove(held, directory, new)
             held.release()
+
+
+def _remove(held: Held, directory: Path, new: Sequence[Path]) -> None:
+    """Remove the directories that a start has made, where it was refused before it wrote anything else."""
+    path = directory / START_LOCK
+    with suppress(OSError):
+        if held.is_of(path) and [each.name for each in directory.iterdir()] == [START_LOCK]:
+            path.unlink()
+            for each in new:
+                each.rmdir()
 
 
 def _taken(
@@ -100,12 +118,22 @@ def _taken(
 ) -> Held | None:
     path = directory / START_LOCK
     until = time.monotonic() + (_REFUSED_AFTER_S if refuses else _TAKEN_OVER_AFTER_S)
+    gone_since = math.inf
     while True:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             held = Held.locked(path, is_shared=is_shared)
+        except FileNotFoundError as error:
+            # Another start has removed the directory that it had made.
+            if time.monotonic() >= until:
+                log.debug("%s: no lock for its start: %s", job, error)
+                return None
         except BlockingIOError:
             look()
+            # A child may have the file of a process that was killed, and one that is stopped keeps its own.
+            gone_since = min(gone_since, time.monotonic()) if _holder_is_gone(path) else math.inf
+            if time.monotonic() - gone_since > _GONE_AFTER_S:
+                return None
             if time.monotonic() < until:
                 time.sleep(_AGAIN_S)
             elif refuses:
@@ -116,6 +144,9 @@ def _taken(
             log.debug("%s: no lock for its start: %s", job, error)
             return None
         else:
+            if not held.is_of(path):
+                held.release()
+                continue
             if not is_shared:
                 about = {
                     "process": os.getpid(),
@@ -124,6 +155,12 @@ def _taken(
                 }
                 held.write(json.dumps(about).encode())
             return held
+
+
+def _holder_is_gone(path: Path) -> bool:
+    """True where the process that holds the lock was killed, or stands still."""
+    holder = holding_process(path)
+    return holder is not None and (has_ended(*holder) or is_stopped(*holder))
 
 
 @contextmanager
