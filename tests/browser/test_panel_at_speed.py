@@ -1,4 +1,4 @@
-"""The panel of a job at full speed, for a minute."""
+"""The panel of a job at full speed: 2 seconds, with SOAK=1 a minute."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS
 from tests.browser.test_panel import message_number
-from tests.surroundings import only_soak
+from tests.surroundings import SOAK
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
-SECONDS = 60
+SECONDS = 60 if SOAK else 2
 ANSWERED_S = 1.0
 
 # The page itself takes the time from a click to the state that it leads to: a test that asks for the state
@@ -35,7 +35,6 @@ _TIME_CLICKS = """() => {
 }"""
 
 
-@only_soak("test_panel.py runs and pauses a job, and its last frame is true")
 def test_clicks_are_answered_and_the_last_frame_is_true_at_full_speed(lab: JupyterLab) -> None:
     show = 3
     notebook = lab.new(
@@ -79,5 +78,6 @@ def test_clicks_are_answered_and_the_last_frame_is_true_at_full_speed(lab: Jupyt
     processed = int(notebook.outputs(4)[0]["text"].split()[0])
     expect(panel.locator(".sb-time")).to_contain_text(f"message {processed:,}")
     print(f"{len(took)} clicks, the slowest answered in {max(took):.2f} s; {processed:,} messages")
-    assert max(took) < ANSWERED_S
+    # A machine that also does other things says nothing about a time.
+    assert not SOAK or max(took) < ANSWERED_S
     assert notebook.page_errors == []
