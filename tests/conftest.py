@@ -211,7 +211,7 @@ def rabbit_server(directory: Path) -> RabbitServer:
 NEEDS_OF_NOTEBOOKS: dict[str, Callable[[], None]] = {"04-kafka": kafka_here, "05-messaging": rabbitmq_here}
 """What a notebook needs beyond Python packages; like ``missing``, it ends a test where that is not there."""
 
-IN_THE_BROWSER = ("02-choosers",)
+IN_THE_BROWSER = ("02-choosers", "06-debugging")
 """Notebooks with panels that make test runs in JupyterLab; SOAK=1 runs others there as well."""
 
 

@@ -54,7 +54,6 @@ OTHERS = [
     "03-state-and-checkpoints",
     "04-kafka",
     "05-messaging",
-    "06-debugging",
     "07-replay",
     "08-spark",
     "09-crash-and-compare",
