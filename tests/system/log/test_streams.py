@@ -18,7 +18,7 @@ from tests.system.log.writers import SPAWN, create, started
 
 def test_a_stream_that_is_not_there_is_named_with_those_that_are_near(tmp_path: Path) -> None:
     log = open_log(tmp_path / "nowhere")
-    with pytest.raises(UnknownStreamError, match=r"log\.click .*none at all"):
+    with pytest.raises(UnknownStreamError, match=r"log\.click: there is no directory .*nowhere.*none at all"):
         log.stream("click")
     log.create("clicks", 2)
     with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean log\.clicks\?"):
