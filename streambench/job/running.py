@@ -7,7 +7,6 @@ was killed for some seconds.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -18,6 +17,9 @@ from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
 
 from streambench.checkpoint.api import CheckpointManager, LeaseHolder
 from streambench.checkpoint.journal import JournalCheckpointManager
@@ -215,21 +217,39 @@ def remaining(holders: Callable[[], dict[int, str]], patience_s: float) -> dict[
     return found
 
 
+class LockRecord(Struct):
+    """The record in the file of a lock: the process that holds it, its host, and since when (ms)."""
+
+    process: int
+    host: str
+    since_ms: int
+
+    @classmethod
+    def of_this_process(cls) -> bytes:
+        """The record of a lock that this process has just taken, as it stands in the file."""
+        record = cls(os.getpid(), socket.gethostname(), time.time_ns() // 10**6)
+        return msgspec.json.encode(record)
+
+    @classmethod
+    def read(cls, path: Path) -> LockRecord | None:
+        """The record in a file; None where there is none."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+
 def deployer(path: Path) -> str:
     """The process that holds the lock of a deployment, since when."""
-    try:
-        about = json.loads(path.read_text())
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(about["since_ms"] / 1000))
-        return f"process {about['process']} on {about['host']} since {since}"
-    except (OSError, ValueError, KeyError, TypeError):
+    record = LockRecord.read(path)
+    if record is None:
         return "another process"
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.since_ms / 1000))
+    return f"process {record.process} on {record.host} since {since}"
 
 
 def holding_process(path: Path) -> tuple[str, int] | None:
     """The host and the number of the process that holds the lock of a deployment; None where it is not
     known."""
-    try:
-        about = json.loads(path.read_text())
-        return str(about["host"]), int(about["process"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    record = LockRecord.read(path)
+    return None if record is None else (record.host, record.process)

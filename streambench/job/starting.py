@@ -7,11 +7,8 @@ once the broker shows its lease.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +21,7 @@ from streambench.config import Config
 from streambench.errors import CheckpointError, StreambenchError
 from streambench.job.running import (
     IfRunning,
+    LockRecord,
     check_leases,
     check_not_running,
     deployer,
@@ -148,12 +146,7 @@ def _taken(
                 held.release()
                 continue
             if not is_shared:
-                about = {
-                    "process": os.getpid(),
-                    "host": socket.gethostname(),
-                    "since_ms": time.time_ns() // 10**6,
-                }
-                held.write(json.dumps(about).encode())
+                held.write(LockRecord.of_this_process())
             return held
 
 

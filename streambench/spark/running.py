@@ -7,10 +7,8 @@ Where they are in a Kafka, the process that deploys or runs the job holds a leas
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
-import socket
 import threading
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -23,6 +21,7 @@ from streambench.errors import StreambenchError
 from streambench.job.running import (
     DEPLOYMENT_LOCK,
     IfRunning,
+    LockRecord,
     check_leases,
     check_not_running,
     deployer,
@@ -109,7 +108,7 @@ class DeploymentLock:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._held = _locked(path)
-                self._held.write(_about())
+                self._held.write(LockRecord.of_this_process())
             except BlockingIOError:
                 if not self._takes_over:
                     raise running_error(
@@ -198,18 +197,13 @@ class _Former:
         return False
 
 
-def _about() -> bytes:
-    about = {"process": os.getpid(), "host": socket.gethostname(), "since_ms": time.time_ns() // 10**6}
-    return json.dumps(about).encode()
-
-
 def _put_in_place(path: Path) -> Held:
     """A lock in the place of one that another process holds, from which that one sees that it has lost
     it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     held = Held.locked(new)
     try:
-        held.write(_about())
+        held.write(LockRecord.of_this_process())
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)
