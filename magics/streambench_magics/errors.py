@@ -15,7 +15,7 @@ import streambench
 from streambench.debug.view.step_lines import value_line
 from streambench.errors import StreambenchError, TaskError
 from streambench.model import IncomingMessageEnvelope
-from streambench.user_code import is_users
+from streambench.user_code import frames_left, is_users, linked
 
 _NOT_THE_USERS = (str(Path(streambench.__file__).parent), str(Path(__file__).parent))
 
@@ -155,10 +155,7 @@ def innermost_users_frame(traceback: TracebackType | None) -> TracebackType | No
         frames.append(each)
         each = each.tb_next
     last = max((at for at, tb in enumerate(frames) if is_users(tb.tb_frame.f_code.co_filename)), default=-1)
-    kept: TracebackType | None = None
-    for each in reversed(frames[: last + 1]):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept or traceback
+    return linked(frames[: last + 1]) or traceback
 
 
 def not_the_users(file: str) -> bool:
@@ -168,12 +165,4 @@ def not_the_users(file: str) -> bool:
 
 def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of streambench; None where nothing is left."""
-    frames = []
-    while traceback is not None:
-        if not not_the_users(traceback.tb_frame.f_code.co_filename):
-            frames.append(traceback)
-        traceback = traceback.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
+    return frames_left(traceback, not_the_users)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from numbers import Integral
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from streambench import imports as load
@@ -39,7 +38,7 @@ from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import TaskContext
 from streambench.testing.clock import ManualClock
-from streambench.user_code import is_ours
+from streambench.user_code import frames_left, is_ours
 
 Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
 
@@ -136,17 +135,9 @@ def _places(given: Given) -> list[str]:
 def _hide_ours(error: TaskError) -> None:
     """Leave the user's own frames alone in a traceback, where there are some: a test shows all of it."""
     error.__traceback__ = None
-    cause, frames = error.__cause__, list[TracebackType]()
-    each = None if cause is None else cause.__traceback__
-    while each is not None:
-        if not is_ours(each.tb_frame.f_code.co_filename):
-            frames.append(each)
-        each = each.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    if cause is not None and kept is not None:
-        cause.__traceback__ = kept
+    cause = error.__cause__
+    if cause is not None:
+        cause.__traceback__ = frames_left(cause.__traceback__, is_ours) or cause.__traceback__
 
 
 class _RunObserver(CallObserver):
