@@ -52,7 +52,7 @@ def once(ip_empty: Shell, tmp_path: Path) -> Shell:
 
 
 def sent(ip: Shell) -> int:
-    """How many outputs can be read."""
+    """The number of outputs that can be read."""
     ip.run("%stream peek log.out --config once")
     return len(ip.value)
 

@@ -22,7 +22,7 @@ from streambench.testing.brokers.kafka import KafkaNodes
 from streambench.testing.owned import dying_with_parent
 from tests.spark.conftest import environment_of_programs
 from tests.spark.source.streams import everything
-from tests.surroundings import SOAK
+from tests.surroundings import only_soak
 from tests.system.kafka.cluster import config as kafka_config
 from tests.system.kafka.cluster import new_stream, sent
 
@@ -84,7 +84,7 @@ def connect_server(directory: Path) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
-@pytest.mark.skipif(not SOAK, reason="takes a minute of waiting: SOAK=1")
+@only_soak("it waits for a minute; test_all_in_kafka.py ends leases of killed holders")
 @pytest.mark.usefixtures("spark_installed")
 def test_containers_of_a_killed_client_stop_and_nothing_is_doubled(
     kafka: KafkaNodes, tmp_path: Path, report: Callable[[str], None]

@@ -21,7 +21,7 @@ _WIDTH = 110
 _UNTIL = re.compile(r"(?:^|(?<=\s))(--until|--where)(?:=|\s+|$)")
 _OPTION = re.compile(r"\s(--[a-z]+)(?:\s+([^\s-]\S*))?(?=\s|$)")
 _JSON = re.compile(r"""(?=[{\[])|(?:[^\s'"]+|'[^']*'|"(?:\\.|[^"\\])*"|\s+(?![\s{\[]))*+\s+(?=[{\[])""")
-"""What stands before the first object or array that is not in quotes."""
+"""The text before the first object or array that is not in quotes."""
 
 _BYTES = re.compile(r"(?<!\S)b'(?:[^'\\]|\\.)*'(?!\S)")
 """Bytes as Python writes them, which keep their quotes."""

@@ -88,7 +88,7 @@ class Panel:
         self._closing = threading.Lock()
         self._notice = Notice()
         self._notice_at: object = None
-        """Where the job stood when the notice was shown first; None before that."""
+        """The position of the job when the notice was shown first; None before that."""
         self._view: Any = None
         self._handle: Any = None
         self._table_s = 0.0

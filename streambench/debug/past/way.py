@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _NEAR, _FAR = 2_000, 40_000
 """Messages between a position and the waypoints before it."""
 _LARGE_S = 0.1
-"""Where to copy an attribute takes longer, there is no far waypoint: it would take as long once more."""
+"""Seconds of a copy of an attribute from which there is no far waypoint: it would take as long once more."""
 _AGAIN_S = 0.03
 """The time that the messages behind the last waypoint may take to run again, or a fifth of the time that a
 waypoint takes where that is more."""
