@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from streambench.counts import counted
 from streambench.debug.comparison.comparison import Comparison
-from streambench.debug.effects.effect_lines import change_line
-from streambench.debug.effects.events import Change
+from streambench.debug.effects.effect_lines import difference_lines
 from streambench.debug.message_text import short_text
 
 _MOST_LINES = 5
@@ -24,14 +23,7 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str
     lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
     lines += _more(len(comparison.differing) - _MOST_LINES)
     lines += _side_by_side(comparison, names)
-    several = len(comparison.stores) > 1
-    # Of a difference only the values matter: the other fields of a change stay empty.
-    changes = [
-        change_line(Change(0, None, None, before, after, task, store, key), with_task=several)
-        for task, stores in comparison.stores.items()
-        for store, keys in stores.items()
-        for key, (before, after) in keys.items()
-    ]
+    changes = difference_lines(comparison.stores)
     if changes:
         lines.append(f"state at the end, {names[0]} -> {names[1]}: {_differ(len(changes), 'key')}")
         lines += [f"{_INDENT}{line}" for line in changes[:_MOST_LINES]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streambench.counts import counted
 from streambench.debug.crash.crash import Crash, Differences
 from streambench.debug.crash.crash_report import CrashStep, Report
-from streambench.debug.effects.effect_lines import change_line, output_line
-from streambench.debug.effects.events import Change, Output
+from streambench.debug.effects.effect_lines import difference_lines, output_line
+from streambench.debug.effects.events import Output
 
 _MOST_LINES = 5
 _MOST_TASKS = 3
@@ -28,7 +28,7 @@ def crash_lines(crash: Crash) -> list[str]:
         lines.append(f"state goes back, and is the same when they have come again: {_keys(crash.state)}")
     if crash.differs:
         lines.append(f"state differs when they have come again: {_keys(crash.differs)}")
-        lines += _limited([f"{_INDENT}{line}" for line in _changes(crash.differs)])
+        lines += _limited([f"{_INDENT}{line}" for line in difference_lines(crash.differs)])
     if crash.error is not None:
         lines.append(f"the job fails then: {crash.error}")
     if crash.outputs_new or crash.outputs_lost or crash.differs:
@@ -116,17 +116,6 @@ def _keys(differences: Differences) -> str:
         for store, keys in stores.items():
             counts[store] = counts.get(store, 0) + len(keys)
     return ", ".join(f"{store} {counted(count, 'key')}" for store, count in counts.items())
-
-
-def _changes(differences: Differences) -> list[str]:
-    several = len(differences) > 1
-    # Of a difference only the values matter: the other fields of a change stay empty.
-    return [
-        change_line(Change(0, None, None, before, after, task, store, key), with_task=several)
-        for task, stores in differences.items()
-        for store, keys in stores.items()
-        for key, (before, after) in keys.items()
-    ]
 
 
 def _limited(lines: list[str]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Change, Output
@@ -36,6 +37,18 @@ def change_line(change: Change, *, with_task: bool = False) -> str:
     """A change as ``airports[ORD]  n 688 -> 689``."""
     place = f"{f'{change.task} ' if with_task else ''}{change.store}[{short_text(change.key)}]"
     return f"{place}  {changed_text(change.before, change.after)}"
+
+
+def difference_lines(stores: Mapping[str, Mapping[str, Mapping[Any, tuple[Any, Any]]]]) -> list[str]:
+    """The keys whose values differ, by task and store, each in a line. Several tasks are named."""
+    several = len(stores) > 1
+    # Of a difference only the values matter: the other fields of a change stay empty.
+    return [
+        change_line(Change(0, None, None, before, after, task, store, key), with_task=several)
+        for task, of_task in stores.items()
+        for store, keys in of_task.items()
+        for key, (before, after) in keys.items()
+    ]
 
 
 def output_line(output: Output) -> str:
