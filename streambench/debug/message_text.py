@@ -41,7 +41,7 @@ def message_text(value: Any, limit: int = 1000) -> str:
 
     The text is cut at ``limit`` characters, with the number of those omitted, of bytes that are no text the
     number of bytes."""
-    return _cut(_raw(value), limit, lambda rest: f"… +{len(rest):,}")
+    return _cut(_raw(value), limit, _more)
 
 
 def message_line(value: Any, limit: int) -> str:
@@ -91,14 +91,15 @@ def _changed(before: Any, after: Any, limit: int) -> str:
 
 def _pair(before: Any, after: Any, limit: int) -> str:
     """Two values; None is one, as it is in a field."""
-    shown = [_side(each, limit) for each in (before, after)]
     if before is not _NOTHING and after is not _NOTHING:
         whole = [_side(each, _MOST_COMPARED) for each in (before, after)]
+        if max(map(len, whole)) <= limit:
+            return _TO.join(whole)
         common = len(commonprefix(whole))
-        if max(map(len, whole)) > limit and common > limit // 2:
+        if common > max(_COMMON, limit // 2):
             begin = common - _COMMON
-            shown = [f"…{_cut(each[begin:], limit - 1, lambda rest: f'… +{len(rest):,}')}" for each in whole]
-    return _TO.join(shown)
+            return _TO.join(f"…{_cut(each[begin:], limit - 1, _more)}" for each in whole)
+    return _TO.join(_side(each, limit) for each in (before, after))
 
 
 def _side(value: Any, limit: int) -> str:
@@ -112,12 +113,16 @@ def _cut(raw: str | bytes, limit: int, left_out: Callable[[Any], str]) -> str:
     # The number has the most digits where all is cut.
     room = max(1, limit - len(left_out(raw)))
     kept = min(room, len(raw))
-    while kept > 1 and len(_shown(raw[:kept])) > room:
-        kept -= max(1, (len(_shown(raw[:kept])) - room) // 10)
+    while kept > 1 and (over := len(_shown(raw[:kept])) - room) > 0:
+        kept -= max(1, over // 10)
     shown = _shown(raw[:kept])
     text = Cut(f"{shown[:-1] if isinstance(raw, bytes) else shown}{left_out(raw[kept:])}")
     text.again = lambda width: _cut(raw, width, left_out)
     return text
+
+
+def _more(rest: str | bytes) -> str:
+    return f"… +{len(rest):,}"
 
 
 def _shown(raw: str | bytes) -> str:

@@ -29,3 +29,8 @@ def test_a_change_that_is_cut_once_more_keeps_both_values() -> None:
     cut = end_cut(changed_text(b"\xff" * 1000, "a" * 1000), 60)
     before, after = cut.split(" -> ")
     assert len(cut) <= 60 and before.endswith("… +996") and after.endswith("a… +980")
+
+
+def test_a_change_in_little_room_says_how_much_is_left_out() -> None:
+    text = changed_text("abcdefgh" + "x" * 100, "abcdefgh" + "y" * 100)
+    assert end_cut(text, 28) == "abcdef… +102 -> abcdef… +102"
