@@ -91,9 +91,13 @@ class Block:
 
     def measure(self) -> None:
         """Measure what it holds, roughly."""
-        outputs = sum(len(each.message) if isinstance(each.message, bytes) else 300 for each in self.outputs)
         self.size = self.copied + 8 * len(self.order) + 16 * len(self.batches) + self.writes.size
-        self.size += 250 * len(self.outputs) + outputs
+        self.size += sum(map(output_size, self.outputs))
+
+
+def output_size(sent: Sent) -> int:
+    """The bytes that an output takes, roughly."""
+    return 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
 
 
 class BlockTail(NamedTuple):

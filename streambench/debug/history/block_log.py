@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
-from streambench.debug.history.block import Block, BlockTail
+from streambench.debug.history.block import Block, BlockTail, output_size
 from streambench.debug.history.recorded_inputs import RecordedInputs
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
@@ -161,7 +161,7 @@ class BlockLog:
                 continue
             sent.at = position
             block.outputs.append(with_round_robin_number(sent, self._keyless))
-            size += 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
+            size += output_size(sent)
         ticks = [
             (at if isinstance(at, int) else where.get(id(at), base), now, number, callbacks)
             for at, now, number, callbacks in trace.ticks

@@ -239,9 +239,8 @@ class PanelStateReader:
             self._rated.append(rate)
             self._lagged.append(snapshot.lag or 0)
         busy, standing, live = job.busy_at, None, snapshot
-        message, why = _message(job, snapshot), status_text(snapshot)
-        session = job.session
-        at_work, message = _at_work(job, snapshot) if busy else (None, message)
+        why, session = status_text(snapshot), job.session
+        at_work, message = _at_work(job, snapshot) if busy else (None, _message(job, snapshot))
         if session is not None and not busy and (job.state in ("paused", "failed") or not session.live):
             standing = self.standing.read(session, snapshot)
             if standing.is_live and standing.position != snapshot.processed:
