@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.magics.conftest import Shell
@@ -37,7 +35,7 @@ AGAIN = "nothing since its last checkpoint is committed: {} messages come again 
 
 
 @pytest.fixture
-def once(ip_empty: Shell, tmp_path: Path) -> Shell:
+def once(ip_empty: Shell) -> Shell:
     """A shell with the exactly-once job ``Once``, which has processed eight of nine messages and committed
     the first two. The ninth fails it."""
     ip_empty.run(CONFIG)

@@ -249,9 +249,9 @@ class DebugCommands(JobCommands):
         """Raise MagicError where this is no job, but a stream to which one has sent."""
         for job in self.bench.jobs.values():
             session = job.session
-            is_known = session is not None and session.history is not None and not session.running
-            sent = session.outputs() if session is not None and is_known else ()
-            if any(StreamName(each.stream) == name for each in sent):
+            if session is None or session.history is None or session.running:
+                continue
+            if any(StreamName(each.stream) == name for each in session.outputs()):
                 raise MagicError(
                     f"there is no job {name}, but a stream: %stream outputs {job.name} --stream {name}"
                 )

@@ -24,6 +24,7 @@ from streambench.system.listing import listing
 from streambench.system.systems import Systems
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.status_messages import warn_of_pending
+from streambench_magics.commands.typed_key import TEXT_SERDES, json_or_text
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.complete_names import field_names
 from streambench_magics.jobs.streams import is_confirmed, messages_in, partitions_of, peek, send, takes_tables
@@ -32,7 +33,6 @@ from streambench_magics.tables import Records
 
 _FOLD_ABOVE = 24
 _PATIENCE_S = 15.0
-_TEXT_SERDES = ("string", None)
 
 
 class StreamCommands:
@@ -49,7 +49,7 @@ class StreamCommands:
         if args.key is not None and args.key_field is not None:
             raise MagicError("give --key or --key-field, not both")
         key_serde = config.text(config.stream_key(stream.system, stream.stream, "samza.key.serde"))
-        key = args.key if key_serde in _TEXT_SERDES else _json_or_text(args.key)
+        key = args.key if key_serde in TEXT_SERDES else json_or_text(args.key)
         value = self._message(stream, config, args) if args.source is None else self._value(args.source)
         StreamSerdes(config)
         with self._known_stream(stream):
@@ -158,7 +158,7 @@ class StreamCommands:
 
     def _message(self, stream: SystemStream, config: Config, args: Namespace) -> Any:
         """The message that was typed. Raises MagicError for a bare word to a stream of JSON."""
-        value, word = _json_or_text(args.message), args.message
+        value, word = json_or_text(args.message), args.message
         serde = config.text(config.stream_key(stream.system, stream.stream, "samza.msg.serde"))
         if serde != "json" or value is not word:
             return value
@@ -190,15 +190,6 @@ def _is_variable(names: Mapping[str, Any], word: str | None) -> bool:
     """True where a message that is sent as a word is the name of messages."""
     value = names.get(word or "")
     return isinstance(value, (list, tuple, dict)) or hasattr(value, "columns")
-
-
-def _json_or_text(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _folded(records: list[dict[str, Any]]) -> Records:

@@ -192,25 +192,23 @@ class TimeCommands(JobCommands):
         with self._running(job):
             changes = session.changes(store, typed_key(key, job.config.text(f"stores.{store}.key.serde")))
         # A message, or a batch, may write a key many times.
-        place = attrgetter("position", "task")
-        by_message = [list(same) for _, same in groupby(changes, place)]
-        shown = [(net(same) or same[-1:])[0] for same in by_message]
-        texts = {place(same[0]): None if net(same) else _undone_text(same) for same in by_message}
+        by_message = [list(same) for _, same in groupby(changes, attrgetter("position", "task"))]
         several = len({each.task for each in changes}) > 1
         records = [
             {
                 "#": each.position,
                 "task": each.task,
                 "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
-                "before -> after": texts[place(each)] or change_text(each),
+                "before -> after": _changes_text(same),
                 "": f"%stream goto {each.position}",
             }
-            for each in reversed(shown[-args.limit :])
+            for each, same in ((group[0], group) for group in reversed(by_message[-args.limit :]))
         ]
         since = f"from {oldest:,} on" if (oldest := session.oldest) else "since the job was started here"
         note = "" if records else f"{store}[{key}] has not changed {since}, up to {session.position:,}"
-        if len(shown) > len(records):
-            note = f"{len(shown) - len(records):,} older changes: --limit {len(shown)} shows all"
+        if len(by_message) > len(records):
+            older = len(by_message) - len(records)
+            note = f"{older:,} older changes: --limit {len(by_message)} shows all"
         columns = ["#", *(["task"] if several else []), "message", "before -> after", ""]
         return Records(columns, records, right=["#"], note=note, source=changes)
 
@@ -305,9 +303,10 @@ def _undone_text(changes: list[Change]) -> str:
     return f"{shown}{' ...' * (len(way) > _MOST_VALUES)} within the message"
 
 
-def change_text(change: Change) -> str:
-    """A change in words: of two records, the fields that differ."""
-    return changed_text(change.before, change.after)
+def _changes_text(changes: list[Change]) -> str:
+    """The changes of one key within one message, or batch: of two records, the fields that differ."""
+    kept = net(changes)
+    return changed_text(kept[0].before, kept[0].after) if kept else _undone_text(changes)
 
 
 def _one_name(names: list[str], command: str) -> str | None:

@@ -104,8 +104,8 @@ class Job:
         self._former: Session | None = None
         self._stamp: Stamp | None = None
         self.deployed: Deployed | None = None
-        self._shown_elsewhere = ""  # what its user knows of the processes that its next start ends
         """Its deployment on Spark, since it last ran here."""
+        self._shown_elsewhere = ""  # what its user knows of the processes that its next start ends
 
     @property
     def config(self) -> Config:
