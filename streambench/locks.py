@@ -142,11 +142,18 @@ def has_holder(path: Path) -> bool:
     """As ``is_locked``, but raises OSError where it is unknown."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        return is_held_elsewhere(handle)
+    finally:
+        os.close(handle)
+
+
+def is_held_elsewhere(handle: int) -> bool:
+    """True where a process has the lock of this open file; else it is shared with others until it is
+    closed. Raises OSError where it is unknown."""
+    try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    finally:
-        os.close(handle)
     return False
 
 

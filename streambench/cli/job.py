@@ -128,8 +128,8 @@ def _stream_names(parameters: dict[str, Any]) -> list[str]:
 def named_job(config: Config) -> str:
     """The job's name; the task is loaded only where the configuration leaves the name to it."""
     from streambench import imports
-    from streambench.planning.plan import job_name
+    from streambench.planning.plan import is_named, job_name
 
-    if "job.name" in config or config.origin:
+    if is_named(config):
         return job_name(config)
     return job_name(config, imports.by_path(config, "task.class", config.required("task.class")))

@@ -32,7 +32,7 @@ from streambench.job.starting import starting
 from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import JobModel, PlannedContainer
-from streambench.planning.plan import job_name, plan
+from streambench.planning.plan import is_named, job_name, plan
 from streambench.system.systems import Systems
 
 _COUNT = "job.container.count"
@@ -96,8 +96,7 @@ def run(
     _check_goal(config, until, container, join=join)
     began = time.monotonic()
     # The task is loaded only where the configuration leaves the name to it.
-    is_named = "job.name" in config or config.origin
-    name = job_name(config, task if is_named else _factory(config, task))
+    name = job_name(config, task if is_named(config) else _factory(config, task))
     with limit_named(), starting(config, name, "run", if_running, container=container, join=join):
         watch = _Watch(on_snapshots, on_restart, every_s, on_hang)
         name, runs = _run(config, until, task, container, watch, join=join)

@@ -33,6 +33,11 @@ def job_name(config: Config, task: object = None) -> str:
     return "-".join(name_and_id(config, task))
 
 
+def is_named(config: Config) -> bool:
+    """True where the name of a job does not come from its task."""
+    return "job.name" in config or bool(config.origin)
+
+
 def name_and_id(config: Config, task: object = None) -> tuple[str, str]:
     """``job.name``, else the name of the configuration file without its ending, else that of the task; and
     ``job.id``.

@@ -107,14 +107,14 @@ class Listener:
                 self._take(datagram[16:])
         now = self._now()
         each = [self._of(container, now) for container in self._planned]
-        progress = progress_of(
+        return progress_of(
             each,
             seconds=now - self._began,
+            running_s=now - self._opened,
             job=self._job,
             round=self._round,
             rate=self._rate(now, sum(container.messages for container in each)),
         )
-        return replace(progress, running_s=now - self._opened)
 
     def close(self) -> None:
         """Hear no more; may be called more than once."""

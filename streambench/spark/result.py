@@ -188,6 +188,7 @@ def progress_of(
     round: int,
     job: str = "",
     rate: float = 0.0,
+    running_s: float = 0.0,
     stage: Stage = "running",
 ) -> DeployProgress:
     """The progress of a round, as the sum of that of its containers."""
@@ -204,6 +205,7 @@ def progress_of(
         left=sum_known(lefts),
         rate=rate,
         seconds=seconds,
+        running_s=running_s,
         job=job,
         round=round,
         stage=stage,

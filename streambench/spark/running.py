@@ -6,7 +6,6 @@ Where they are in a Kafka, the process that deploys or runs the job holds a leas
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -30,7 +29,7 @@ from streambench.job.running import (
     running_error,
 )
 from streambench.job.starting import await_lease, turn_to_start
-from streambench.locks import Held, is_locked
+from streambench.locks import Held, is_held_elsewhere, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.process_identity import is_stopped
 
@@ -100,10 +99,11 @@ class DeploymentLock:
         """Hold the lock or a lease; the former holder, where there is one to be taken over."""
         if self._is_held:
             return None
-        path, former = self._path(), None
+        path = self._path()
         if path is None:
             self._take_lease()
             return None
+        self._path_held, former = path, None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -118,7 +118,6 @@ class DeploymentLock:
                 self._held = _put_in_place(path)
         except OSError:
             return None  # a file system without locks
-        self._path_held = path
         return former
 
     @property
@@ -190,11 +189,7 @@ class _Former:
         """False where it does not hold its lock any more, or stands still."""
         if self._process is not None and is_stopped(*self._process):
             return False
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
+        return is_held_elsewhere(self._file.fileno())
 
 
 def _put_in_place(path: Path) -> Held:

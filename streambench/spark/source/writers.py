@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import pyarrow as pa
@@ -169,15 +169,11 @@ class StreamWriting:
                 key="guarantee",
             )
 
-    @contextmanager
-    def _staged(self, write: str) -> Iterator[StagedWrite]:
+    def _staged(self, write: str) -> AbstractContextManager[StagedWrite]:
         system, once = self._stream.system, not write.startswith(_ANONYMOUS)
         factory = Systems(self._options.config).factory(system)
         assert isinstance(factory, StagedWrites)
-        with factory.staged_write(
-            system, self._options.config, self._stream.stream, write, once=once
-        ) as staged:
-            yield staged
+        return factory.staged_write(system, self._options.config, self._stream.stream, write, once=once)
 
     def _send(self, rows: Iterator[pa.RecordBatch], send: SendColumns, task: int) -> int:
         encoding, count, partitions = self._encoding(), 0, self._partitions
