@@ -12,7 +12,6 @@ from playwright.sync_api import Locator, expect
 from tests.browser.lab import JupyterLab
 from tests.browser.notebook import TIMEOUT_SECONDS, Notebook
 from tests.browser.test_panel import picture
-from tests.surroundings import only_soak
 
 expect.set_options(timeout=TIMEOUT_SECONDS * 1000)
 
@@ -134,7 +133,6 @@ def test_the_job_follows_the_pointer_along_the_strip(notebook: Notebook, tmp_pat
     assert notebook.page_errors == []
 
 
-@only_soak("the pointer is followed by the test before")
 def test_a_pointer_let_loose_while_the_job_runs_is_not_followed(notebook: Notebook) -> None:
     panel, mouse = notebook.output(SHOW), notebook.page.mouse
     panel.get_by_role("button", name="step 10").click()

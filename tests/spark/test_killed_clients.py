@@ -20,6 +20,7 @@ from streambench import SystemStream
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from streambench.testing.owned import dying_with_parent
+from tests.ports import free_port
 from tests.spark.conftest import environment_of_programs
 from tests.spark.source.streams import everything
 from tests.surroundings import only_soak
@@ -58,9 +59,7 @@ if __name__ == "__main__":
 @contextmanager
 def connect_server(directory: Path) -> Iterator[str]:
     """The address of a Spark Connect server in a process of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command: list[Any] = [Path(sys.executable).with_name("spark-submit"), "--class", SERVER]
     settings = ["spark.master=local[2]", "spark.ui.enabled=false", f"spark.local.dir={directory}"]
     settings += [f"spark.connect.grpc.binding.port={port}", "spark.connect.grpc.binding.address=127.0.0.1"]
