@@ -69,6 +69,12 @@ def no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_pattern", None)
 
 
+@pytest.fixture
+def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history never begins another block, as it does from time to time."""
+    monkeypatch.setattr("streambench.debug.history.block_log._SHORTEST_NS", 1 << 62)
+
+
 @pytest.fixture(scope="session")
 def real_streams() -> Path:
     """The folder of real streams: flights, airports, weather, a web log. Its README names sources and

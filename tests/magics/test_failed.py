@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from streambench.debug.history import block_log
 from tests.magics.conftest import Shell
 
 MENDED = """%%streamtask Count
@@ -76,11 +75,8 @@ def test_a_batch_that_writes_a_key_often_is_one_change_of_it(ip_empty: Shell) ->
     ]  # fmt: skip
 
 
-def test_going_on_after_a_failure_says_which_messages_run_again(
-    ip: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The history begins another block from time to time, and only those of the last one run again.
-    monkeypatch.setattr(block_log, "_SHORTEST_NS", 1 << 60)
+@pytest.mark.usefixtures("one_block")  # only messages of the last block run again
+def test_going_on_after_a_failure_says_which_messages_run_again(ip: Shell) -> None:
     task = (
         "%%streamtask Count\ndef process(envelope, collector, coordinator):\n"
         "    print('at', envelope.message)\n"

@@ -11,7 +11,6 @@ import pytest
 
 import streambench as sb
 from streambench.debug.control.session import Session
-from streambench.debug.history import block_log
 from streambench.errors import ConfigError, ContainerStateError, SerdeError, TaskError
 from tests.debug.control.test_time_travel import Counter, messages, session_of, shown
 
@@ -398,9 +397,8 @@ def test_adopting_keeps_outputs_of_windows_behind_the_commit() -> None:
     assert bench.outputs() == [1, "window", 2, 3]
 
 
-def test_adopting_keeps_outputs_of_positions_that_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The history begins another block from time to time, and has room for none but the last one.
-    monkeypatch.setattr(block_log, "_SHORTEST_NS", 1 << 60)
+@pytest.mark.usefixtures("one_block")
+def test_adopting_keeps_outputs_of_positions_that_were_dropped() -> None:
     session, bench = session_of(Numbering, words("a" * 12), {**EXACTLY_ONCE, "task.commit.ms": -1})
     session.step(10)
     history = session.history

@@ -20,7 +20,6 @@ from streambench.debug import crash_everywhere
 from streambench.debug.control.session import Session
 from streambench.debug.crash.crash import Crash
 from streambench.debug.crash.crash_report import Report
-from streambench.debug.history import block_log
 from streambench.errors import ContainerStateError
 from streambench.system.log import open_log
 from tests.conftest import CHECKOUT
@@ -302,8 +301,8 @@ def test_code_that_was_swapped_starts_again_as_it_is_then() -> None:
     session.stop()
 
 
-def test_a_history_without_the_last_commit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_log, "_SHORTEST_NS", 1 << 60)
+@pytest.mark.usefixtures("one_block")
+def test_a_history_without_the_last_commit_says_so() -> None:
     session, _ = session_of(Counting, of("a", "b"), EXACTLY_ONCE)
     session.step(1)
     history = session.history

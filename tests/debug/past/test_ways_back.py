@@ -16,9 +16,8 @@ from tests.debug.control.test_time_travel import Counter, session_of, shown
 
 
 @pytest.fixture
-def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def near_waypoints(one_block: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The history has one block, and waypoints are close to each other."""
-    monkeypatch.setattr("streambench.debug.history.block_log._SHORTEST_NS", 1 << 62)
     monkeypatch.setattr("streambench.debug.past.way._NEAR", 20)
     monkeypatch.setattr("streambench.debug.past.way._FAR", 100)
     monkeypatch.setattr("streambench.debug.past.way._AGAIN_S", 100)
@@ -48,7 +47,7 @@ def noting(raises: str = "") -> tuple[Session, dict[int, Any]]:
     return session, seen
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_the_past_runs_no_code_before_attributes_are_looked_at() -> None:
     session, seen = noting()
     noted = list(Noting.noted)
@@ -64,7 +63,7 @@ def test_the_past_runs_no_code_before_attributes_are_looked_at() -> None:
     session.stop()
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_a_watch_of_attributes_has_each_step_back_run_the_task() -> None:
     session, _ = noting()
     session.watch("seen", "self.seen")
@@ -75,7 +74,7 @@ def test_a_watch_of_attributes_has_each_step_back_run_the_task() -> None:
     session.stop()
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_a_task_that_raises_when_it_runs_again_still_shows_its_stores() -> None:
     session, seen = noting(raises="2")
     session.watch("seen", "self.seen")
@@ -117,7 +116,7 @@ def seen_by_large(task: type[Large]) -> tuple[Session, dict[int, Any]]:
     return session, seen
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_steps_back_that_look_at_attributes_run_few_messages_again() -> None:
     session, seen = seen_by_large(Large)
     most = []
@@ -136,7 +135,7 @@ def test_steps_back_that_look_at_attributes_run_few_messages_again() -> None:
     session.stop()
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 @pytest.mark.parametrize("large_s", [0.0, 100.0])
 def test_a_first_look_goes_over_all_objects_once(large_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     session, seen = seen_by_large(Large)
@@ -163,7 +162,7 @@ class LargeWithState(Large):
     own = itertools.count
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_objects_that_hide_their_state_have_all_messages_run_again() -> None:
     session, seen = seen_by_large(LargeWithState)
     for position in (299, 298, 50, 49):
@@ -174,7 +173,7 @@ def test_objects_that_hide_their_state_have_all_messages_run_again() -> None:
     session.stop()
 
 
-@pytest.mark.usefixtures("one_block")
+@pytest.mark.usefixtures("near_waypoints")
 def test_waypoints_take_no_memory_that_the_history_may_not_have() -> None:
     session, seen = seen_by_large(Large)
     assert session.history is not None
