@@ -34,7 +34,7 @@ from tests.reaper import (  # noqa: F401 (hooks)
     pytest_unconfigure,
 )
 from tests.spark import archive
-from tests.surroundings import CI, SOAK, keep_temporary_files_in_memory, missing
+from tests.surroundings import CI, SOAK, demand_packages, keep_temporary_files_in_memory, missing
 
 if TYPE_CHECKING:
     from streambench.spark.session import Lease
@@ -47,6 +47,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 keep_temporary_files_in_memory()
+demand_packages()
 
 # For each pytest that a test starts: to import this plug-in takes two seconds of CPU.
 os.environ["PYTEST_ADDOPTS"] = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:nbval".strip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -52,3 +53,9 @@ def missing(what: str, *, remedy: str) -> NoReturn:
     if CI:
         pytest.fail(f"{reason} (CI=true: nothing may be missing)", pytrace=False)
     pytest.skip(reason)
+
+
+def demand_packages() -> None:
+    """Have ``pytest.importorskip`` fail under ``CI=true`` where a package is missing."""
+    if CI:
+        pytest.importorskip = lambda name, *given, **named: import_module(name)

@@ -17,7 +17,7 @@ from streambench.errors import StreambenchError
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.conftest import kafka_nodes
-from tests.surroundings import SOAK
+from tests.surroundings import only_soak
 from tests.system.kafka.cluster import all_of, config, new_stream, sent
 
 
@@ -121,7 +121,7 @@ def test_without_java_or_maven_the_error_says_what_to_install(
         nodes.start(1, 0)
 
 
-@pytest.mark.skipif(not SOAK, reason="three nodes take half a minute: SOAK=1")
+@only_soak("tests/system/kafka has one node")
 def test_three_nodes_outlive_the_loss_of_one(tmp_path: Path) -> None:
     nodes = kafka_nodes(tmp_path)
     nodes.start(3, 0)
