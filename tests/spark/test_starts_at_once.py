@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -97,10 +97,11 @@ def test_a_container_that_is_started_while_spark_starts_is_not_ended(
 
 
 @contextmanager
-def taking_over(former: DeploymentLock, taker: DeploymentLock) -> Iterator[list[bool]]:
-    """Within it the taker waits for the end of the former holder; behind it that has ended."""
-    answers: list[bool] = []
-    thread = threading.Thread(target=lambda: answers.append(taker.acquire()))
+def taking_over(former: DeploymentLock, take: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Within it ``take`` waits for the end of the former holder; behind it that has ended, and the list has
+    the answer."""
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(take()))
     thread.start()
     while not former.taken_over_by():
         assert thread.is_alive()
@@ -124,7 +125,7 @@ def test_a_job_that_is_taken_over_is_held_by_the_taker_at_once(job: Job) -> None
     former, taker = (DeploymentLock(job.config, "job-1", how) for how in ("refuse", "take-over"))
     assert former.acquire() is False
     assert former.taken_over_by() == ""
-    with taking_over(former, taker) as answers:
+    with taking_over(former, taker.acquire) as answers:
         assert former.taken_over_by().startswith("process ")
         with pytest.raises(JobRunningError, match="job-1 is being deployed by process"):
             DeploymentLock(job.config, "job-1", "refuse").acquire()
@@ -160,13 +161,7 @@ def test_a_deployment_that_takes_over_plans_once_the_former_has_ended(job: Job) 
     with closing(Deployment(job.config, ignore, session, "take-over", {})) as taker:
         planned = taker.plan()
         assert not planned.idle
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda: found.append(taker.round(planned)))
-        thread.start()
-        while not former.taken_over_by():
-            assert thread.is_alive()
-        assert catch_up(job) == 10
-        former.release()
-        thread.join()
+        with taking_over(former, lambda: taker.round(planned)) as found:
+            assert catch_up(job) == 10
     assert [each.span for result in found for each in result.containers] == [0, 0]
     assert not session.is_started

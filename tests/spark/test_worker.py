@@ -85,6 +85,17 @@ def run(job: Job, task: Any, **changes: Any) -> Report:
     return containers.run(0)
 
 
+def unpacked(
+    planned: DeployPlan, task: Any, monkeypatch: pytest.MonkeyPatch, lease: str = ""
+) -> RunContainers:
+    """The containers of a task that is not pickled, such as a class of a test that knows its variables."""
+    containers = RunContainers(b"")
+    containers.generation = open_generation(planned)
+    shipment = Shipment(planned.config, task, {}, planned.model, planned.ends, {}, {}, None, lease)
+    monkeypatch.setattr(containers, "_unpacked", lambda: shipment)
+    return containers
+
+
 def test_a_container_reports_what_it_did(job: Job) -> None:
     job.send(0, 10)
     report = run(job, Forward)
@@ -122,10 +133,7 @@ def test_what_a_container_that_failed_has_not_committed_does_not_count(
 
     job.send(0, 10)
     planned = make_plan(job.config, FailsToo)
-    container = RunContainers(b"")
-    container.generation = open_generation(planned)
-    shipment = Shipment(planned.config, FailsToo, {}, planned.model, planned.ends, {}, {}, None)
-    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    container = unpacked(planned, FailsToo, monkeypatch)
     report = container.run(0)
     assert report.messages > 2
     fenced, *_ = outcome(planned, [report], "")
@@ -208,10 +216,7 @@ def test_a_container_that_a_newer_start_ends_is_not_tried_again(
 
     job.send(0, 10)
     planned = make_plan(job.config, Closed)
-    container = RunContainers(b"")
-    container.generation = open_generation(planned)
-    shipment = Shipment(planned.config, Closed, {}, planned.model, planned.ends, {}, {}, None)
-    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    container = unpacked(planned, Closed, monkeypatch)
     monkeypatch.setattr(JournalRecords, "check_unused", lambda *given: 1 / 0)
     failure = container.run(0).failure
     assert failure is not None
@@ -257,10 +262,7 @@ def test_a_container_whose_driver_is_gone_commits_and_stops(
             threading.Event().wait(0.001)
 
     planned = make_plan(job.config, Orphaned)
-    container = RunContainers(b"")
-    container.generation = open_generation(planned)
-    shipment = Shipment(planned.config, Orphaned, {}, planned.model, planned.ends, {}, {}, None, driver.lease)
-    monkeypatch.setattr(container, "_unpacked", lambda: shipment)
+    container = unpacked(planned, Orphaned, monkeypatch, driver.lease)
     report = container.run(0)
     assert report.failure is not None
     assert "the process that deployed the job has ended" in report.failure.text
