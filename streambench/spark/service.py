@@ -18,9 +18,10 @@ from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.job.running import IfRunning, check_if_running
 from streambench.redaction import redacted
-from streambench.spark.deployment import LOOK_S, Deployment, OnProgress, check_watching, checked
+from streambench.spark.deployment import check_watching, checked
 from streambench.spark.plan import DeployPlan
 from streambench.spark.result import DeployError, DeployProgress, DeployResult, TakenOverError
+from streambench.spark.rounds import LOOK_S, Deployment, OnProgress
 from streambench.spark.session import check_master, require
 from streambench.spark.shared_session import SharedSession
 

@@ -20,7 +20,7 @@ from streambench.cli.deploy_rows import dry_run_line
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark import register
-from streambench.spark.deployment import warning_lines
+from streambench.spark.outcome import warning_lines
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.round_progress import end_of
 from streambench.spark.session import _import_path, _with_attempts, lease

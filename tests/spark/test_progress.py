@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from streambench import Config
 from streambench.spark import ContainerProgress, DeployProgress
-from streambench.spark.deployment import Deployment
 from streambench.spark.progress import Address, Listener, ProgressReporter
 from streambench.spark.progress_view import description_of, line_of, view_of
+from streambench.spark.rounds import Deployment
 from streambench.spark.shared_session import SharedSession
 from streambench.spark.spark_job import SparkJob
 

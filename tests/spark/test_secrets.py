@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streambench as sb
-from streambench.spark import DeployError, deploy, deployment
+from streambench.spark import DeployError, deploy, rounds
 from tests.spark.conftest import Job
 from tests.system.webhook.receiving import Receiver
 
@@ -28,14 +28,14 @@ def token() -> str:
 def shipped(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All that is handed to Spark."""
     found: list[bytes] = []
-    pack = deployment.pack
+    pack = rounds.pack
 
     def kept(shipment: Any) -> Any:
         packed = pack(shipment)
         found.append(packed.shipment)
         return packed
 
-    monkeypatch.setattr(deployment, "pack", kept)
+    monkeypatch.setattr(rounds, "pack", kept)
     return found
 
 

@@ -13,9 +13,9 @@ import pytest
 from streambench import StreamTask
 from streambench.container.container import Container
 from streambench.spark import DeployError, DeployProgress, TakenOverError, deploy
-from streambench.spark.deployment import Deployment
 from streambench.spark.history import runs
 from streambench.spark.progress_view import busy_texts
+from streambench.spark.rounds import Deployment
 from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import stuck_at

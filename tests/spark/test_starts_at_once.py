@@ -11,7 +11,7 @@ import pytest
 
 from streambench.container.container import Container
 from streambench.spark import JobRunningError, TakenOverError, deploy, shared_session
-from streambench.spark.deployment import Deployment
+from streambench.spark.rounds import Deployment
 from streambench.spark.running import DeploymentLock
 from streambench.spark.shared_session import SharedSession
 from tests.job.together import begun_together

@@ -20,7 +20,7 @@ from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, task_output, worker
-from streambench.spark.deployment import outcome
+from streambench.spark.outcome import outcome
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.progress import Listener
 from streambench.spark.round_progress import planned_progress
