@@ -111,9 +111,10 @@ class Deployment:
             self._lock.release()
 
     @property
-    def holds_job(self) -> bool:
-        """True where others see that the job is being deployed."""
-        return self._lock is not None and bool(self._lock.lease or self._lock.leased_as)
+    def holds_lock(self) -> bool:
+        """True where another start can take the job over between two rounds, which has to be looked for. With
+        a lease, that start ends the next round."""
+        return self._lock is not None and bool(self._lock.lease)
 
     def check_holder(self) -> None:
         """Raise TakenOverError where another start of the job has taken it over."""
@@ -125,10 +126,11 @@ class Deployment:
         until = time.monotonic() + seconds
         while True:
             self.check_holder()
-            left = until - time.monotonic()
-            if self._cancel.wait(min(max(0.0, left), LOOK_S)):
+            left = max(0.0, until - time.monotonic())
+            step = min(left, LOOK_S) if self.holds_lock else left
+            if self._cancel.wait(step):
                 return True
-            if left <= LOOK_S:
+            if step == left:
                 return False
 
     def rounds(self, every: float) -> DeployResult:

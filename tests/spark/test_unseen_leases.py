@@ -110,7 +110,7 @@ def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
     leases = Refused(is_seen=True, others=[LeaseHolder("younger", "deploy", 1, "host", 2)])
     lock = lock_of(leases, monkeypatch)
     lock.acquire()
-    assert (lock.leased_as, leases.seen > 3) == ("own", True)
+    assert (lock.leased_as, lock.lease, leases.seen > 3) == ("own", "", True)
 
 
 def test_a_deployment_that_is_refused_holds_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
