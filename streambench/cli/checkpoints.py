@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from typing import Annotated, Any
 
 import typer
@@ -94,7 +94,7 @@ def checkpoints(
                 planned = Rewind(settings, systems, name, manager, _warn)
                 # Another process may start the job while its user is asked.
                 alone = starting(settings, name, "rewind", running.if_running)
-                _rewind(planned, rewind, yes=yes, alone=alone)
+                _rewind(planned, rewind, alone, yes=yes)
             except NoPlaceError as error:
                 raise typer.BadParameter(str(error)) from error
         elif history:
@@ -153,12 +153,9 @@ def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> I
 
 
 def _rewind(
-    rewind: Rewind,
-    wishes: Sequence[str],
-    *,
-    yes: bool,
-    alone: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
+    rewind: Rewind, wishes: Sequence[str], alone: AbstractContextManager[object], *, yes: bool
 ) -> None:
+    """Rewind, once the user agrees. ``alone``: within it no other process starts the job."""
     rewind.add(wishes)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter("going back needs --yes where there is no terminal to ask")

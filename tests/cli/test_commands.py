@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -400,10 +401,10 @@ def test_a_rewind_that_fails_does_not_say_that_tasks_go_on(capsys: pytest.Captur
     rewind.places.return_value = {"Partition 0": "log.numbers.0 at 0"}
     rewind.apply.side_effect = PermissionError("Permission denied")
     with pytest.raises(PermissionError):
-        _rewind(rewind, ["oldest"], yes=True)
+        _rewind(rewind, ["oldest"], nullcontext(), yes=True)
     assert capsys.readouterr().out == ""
     rewind.apply.side_effect = None
-    _rewind(rewind, ["oldest"], yes=True)
+    _rewind(rewind, ["oldest"], nullcontext(), yes=True)
     assert capsys.readouterr().out.startswith("Partition 0: goes on with log.numbers.0 at 0\n")
 
 
