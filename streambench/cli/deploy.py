@@ -16,7 +16,7 @@ from rich.console import Console
 
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.deploy_options import DeployOptions
-from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
+from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, idle_line, is_idle, rows_of
 from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import OptionError, with_options
 from streambench.cli.output import print_json, print_notes, show_rows
@@ -149,7 +149,7 @@ def deploy(
                         results.append(each)
     finally:  # where a later job raised, too
         for result in results:
-            _show(result, as_json=json, is_named=len(settings) > 1)
+            _show(result, as_json=json, is_named=len(settings) > 1, is_backfill=range is not None)
     _fail_service(statuses, results)
     _show_outputs(settings[0], None if json or options.dry_run else range)
     for result in results:
@@ -238,12 +238,15 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _show(result: DeployResult, *, as_json: bool, is_named: bool) -> None:
+def _show(result: DeployResult, *, as_json: bool, is_named: bool, is_backfill: bool) -> None:
     """Print a result. ``is_named``: its objects name the job, as there are several."""
     if as_json:
         named = {"job": result.job} if is_named else {}
         for each in result.containers:
             print_json({**named, **_object(each, dry_run=result.dry_run)})
+        return
+    if is_idle(result):
+        print(idle_line(result.job, result, is_backfill=is_backfill))
         return
     empty = f"{result.job}: there was nothing to do"
     show_rows(rows_of(result), columns_of(result), as_json=False, empty=empty, right=FIGURES)

@@ -29,6 +29,22 @@ def rows_of(result: DeployResult) -> list[dict[str, Any]]:
     return [row for each in result.containers for row in _rows(each)]
 
 
+def is_idle(result: DeployResult) -> bool:
+    """True where no container was started, as none had anything to do."""
+    return not (result.dry_run or result.rounds or result.messages or result.failed)
+
+
+def idle_line(name: str, result: DeployResult, *, is_backfill: bool = False) -> str:
+    """The line for a deployment that had nothing to do. ``name``: that of the job, or of the backfill."""
+    said = f"{name}: there was nothing to do"
+    if (count := len(result.containers)) == 0:
+        return said
+    end = "range" if is_backfill else "inputs"
+    if count == 1:
+        return f"{said}: its container is at the end of its {end}"
+    return f"{said}: all {count:,} containers are at the end of their {end}"
+
+
 def dry_run_line(result: DeployResult) -> str:
     """The last line of a dry run: how much each container would read."""
     balance = f"; dealt {result.balance}" if result.balance else ""

@@ -97,6 +97,18 @@ def test_quiet_shows_no_progress(project: Project, monkeypatch: pytest.MonkeyPat
     assert given == [None]
 
 
+def test_a_deployment_with_nothing_to_do_is_one_line(project: Project) -> None:
+    project.configure({"job.container.count": "2"})
+    project.fill(4, partitions=2)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    assert project.ok("deploy", "job.properties").splitlines() == [
+        "planning",
+        "up-1: there was nothing to do: all 2 containers are at the end of their inputs",
+    ]
+    first, _ = project.rows("deploy", "--quiet")
+    assert (first["messages"], first["partitions"][0]["to"]) == (0, "2")
+
+
 def test_a_reporter_that_reports_nothing_from_spark_is_told(project: Project) -> None:
     project.configure({"metrics.reporters": "prom", "metrics.reporter.prom.class": "prometheus"})
     project.fill(2)

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 
 from streambench.cli.deploy_options import DeployOptions
-from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, rows_of
+from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, idle_line, is_idle, rows_of
 from streambench.cli.option_groups import OptionError
 from streambench.config import Config, masked
 from streambench.counts import counted
@@ -63,7 +63,7 @@ class DeployCommands(JobCommands):
         if range is not None:
             outputs = ", ".join(map(str, range.outputs(config, job.task)))
             print(f"the outputs of {range.name}: {outputs or 'none'}")
-        return _shown(what, result)
+        return _shown(what, result, is_backfill=range is not None)
 
     def _stop_to_deploy(self, job: Job) -> None:
         """Stop it here, since it goes on elsewhere."""
@@ -84,10 +84,10 @@ def _master(given: str | None, config: Config) -> str:
     return masked("master", given or session.likely_master(config))
 
 
-def _shown(what: str, result: Any) -> Records | None:
+def _shown(what: str, result: Any, *, is_backfill: bool) -> Records | None:
     """The containers of a result of ``what``; None where there was nothing to do."""
-    if not result.rounds and not result.messages:
-        print(f"{what}: there was nothing to do")
+    if is_idle(result):
+        print(idle_line(what, result, is_backfill=is_backfill))
         return None
     said = f"; {result.passed_over}" if result.passed_over else ""
     done = f"{counted(result.messages, 'message')} in {counted(len(result.containers), 'container')}"
