@@ -20,7 +20,7 @@ from streambench.container.container import Container
 from streambench.errors import ConfigError
 from streambench.job.running import IfRunning, check_if_running
 from streambench.spark.backfill import Backfill
-from streambench.spark.plan import make_plan
+from streambench.spark.plan import Offsets, make_plan
 from streambench.spark.result import DeployResult
 from streambench.spark.rounds import Deployment, Watching
 from streambench.spark.session import check_master, check_settings, require
@@ -74,7 +74,7 @@ def deploy(
     check_watching("deploy", watching, Watching)
     config = checked(config)
     if dry_run:
-        return _dry_run(config, task, None, master)
+        return planned_result(config, task, None, master)
     require()
     session = SharedSession(spark, master)
     deployment = Deployment(config, task, session, if_running, watching, goes_on=every is not None)
@@ -106,7 +106,7 @@ def backfill(
     config = checked(config)
     config = range.config(config, Container(config, task).factory)
     if dry_run:
-        return _dry_run(config, task, range, master)
+        return planned_result(config, task, range, master)
     require()
     session = SharedSession(spark, master)
     with closing(Deployment(config, task, session, if_running, watching, range)) as deployment, session:
@@ -119,9 +119,13 @@ def check_watching(function: str, watching: Mapping[str, object], known: type) -
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
 
 
-def _dry_run(config: Config, task: Any, range: Backfill | None, master: str | None) -> DeployResult:
+def planned_result(
+    config: Config, task: Any, range: Backfill | None, master: str | None, positions: Offsets | None = None
+) -> DeployResult:
+    """The result of a dry run, with a configuration that is checked. ``positions``: those of a container that
+    would commit before the deployment begins. Raises as ``make_plan``."""
     began = time.monotonic()
-    planned = make_plan(config, task, range)
+    planned = make_plan(config, task, range, positions=positions)
     return DeployResult(
         job=planned.model.name,
         containers=planned.containers(),

@@ -97,11 +97,13 @@ def make_plan(
     *,
     until: Offsets | None = None,
     stretch: int = 1,
+    positions: Offsets | None = None,
 ) -> DeployPlan:
     """Plan a job and look how far its inputs go. Opens and writes nothing. ``backfill``: the range of which
     ``config`` is the configuration. ``until``: offsets at which it ends though there is more.
-    ``stretch``: what the most messages of a round are multiplied by. Raises ConfigError,
-    UnknownStreamError, OffsetError, CheckpointError."""
+    ``stretch``: what the most messages of a round are multiplied by. ``positions``: offsets at which
+    partitions begin instead of at their checkpoints. Raises ConfigError, UnknownStreamError, OffsetError,
+    CheckpointError."""
     container = Container(config, task)
     task, name = container.factory, container.name
     with _opened(config, name) as (systems, manager):
@@ -114,9 +116,11 @@ def make_plan(
         last = begins or last
         known = {ssp for each in last.values() for ssp in each.partitions}
         starting = StartingOffsets(config, systems, metadata, last, known)
+        chosen = positions or {}
         of_task = {
             task.name: {
-                ssp: starting.resolve(task.name, ssp, last.get(task.name))[0] for ssp in task.partitions
+                ssp: chosen.get(ssp) or starting.resolve(task.name, ssp, last.get(task.name))[0]
+                for ssp in task.partitions
             }
             for task in model.tasks
         }

@@ -37,14 +37,18 @@ class DeployCommands(JobCommands):
             self._stop_to_deploy(job)
         how: dict[str, Any] = {"task": job.task, "master": args.master, "if_running": options.if_running}
         if options.dry_run:
-            planned = (
-                spark.deploy(config, dry_run=True, **how)
-                if range is None
-                else spark.backfill(config, range, dry_run=True, **how)
-            )
+            if range is not None:
+                planned = spark.backfill(config, range, dry_run=True, **how)
+            elif job.alive:
+                planned = _planned_from_here(job, config, args.master)
+            else:
+                planned = spark.deploy(config, dry_run=True, **how)
             print(dry_run_line(planned))
             if job.alive and range is None:
-                print(f"{job.name} runs here: without --dry-run it commits and stops first")
+                print(
+                    f"{job.name} runs here: without --dry-run it commits and stops first, and the deployment "
+                    "begins there"
+                )
             return Records(columns_of(planned), rows_of(planned), right=FIGURES, source=planned)
         what = job.name if range is None else f"the backfill {range.name} of {job.name}"
         deploy_display = importlib.import_module("streambench_magics.panel.deploy_display").deploy_display
@@ -75,6 +79,13 @@ class DeployCommands(JobCommands):
         if was_alive:
             self._close_panel(job.name, "stopped, and deployed on Spark")
             print(f"{job.name} is stopped here, with everything committed")
+
+
+def _planned_from_here(job: Job, config: Config, master: str | None) -> Any:
+    """The result of a dry run that begins where the job is now, and not at its last commit."""
+    deployment = importlib.import_module("streambench.spark.deployment")
+    positions = {each.ssp: each.position for each in job.snapshot().partitions}
+    return deployment.planned_result(deployment.checked(config), job.task, None, master, positions)
 
 
 def _master(given: str | None, config: Config) -> str:

@@ -218,16 +218,24 @@ def test_the_master_is_that_of_the_active_session_unless_one_is_named(
     assert masters == [None]
 
 
-def test_a_dry_run_shows_the_plan_and_leaves_the_job_as_it_is(ready: Shell) -> None:
+def test_a_deployment_with_nothing_to_do_is_one_line(ready: Shell) -> None:
+    ready.run("%stream run --until caught-up")
+    assert ready.run("%stream deploy --master local[2]").splitlines() == [
+        "double is stopped here, with everything committed",
+        "double: there was nothing to do: its container is at the end of its inputs",
+    ]
+
+
+def test_a_dry_run_begins_where_the_job_is_and_leaves_it_as_it_is(ready: Shell) -> None:
     ready.run("%stream send log.numbers --from range(10)")
     ready.run("%stream step 4")
     assert ready.run("%stream deploy --dry-run --containers 2 --by-lag").splitlines() == [
-        "double-1: a dry run; nothing was started; lag: 5 in container 0, 5 in container 1; "
+        "double-1: a dry run; nothing was started; lag: 3 in container 0, 3 in container 1; "
         "dealt by messages: no rounds have measured their time yet",
-        "double runs here: without --dry-run it commits and stops first",
+        "double runs here: without --dry-run it commits and stops first, and the deployment begins there",
         "container  tasks        partition      from  to  lag",
-        "        0  Partition 1  log.numbers.1     0   5    5",
-        "        1  Partition 0  log.numbers.0     0   5    5",
+        "        0  Partition 1  log.numbers.1     2   5    3",
+        "        1  Partition 0  log.numbers.0     2   5    3",
     ]
     assert ready.magics.bench.job("double").state == "paused"
     assert "     5  log.numbers.0@2" in ready.run("%stream step")
