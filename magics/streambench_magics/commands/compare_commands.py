@@ -12,9 +12,9 @@ from streambench.counts import counted
 from streambench.debug.comparison.comparison import Comparison, compare
 from streambench.debug.comparison.comparison_lines import comparison_lines
 from streambench.debug.crash.crash_lines import crash_lines, report_lines
-from streambench.debug.effects.slices import Progress
 from streambench.debug.message_text import message_text, short_text
 from streambench.debug.replay.shrinking import shrink, small_path
+from streambench.debug.stopping.slices import Progress
 from streambench.recording.recording import Recording
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import late_status, status_line

@@ -25,8 +25,9 @@ from streambench.debug.effects.differences import (
 )
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Output
-from streambench.debug.effects.slices import Progress
 from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.stopping.interrupt import noted_interrupts
+from streambench.debug.stopping.slices import Progress
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.recording.recording import Recording
@@ -226,7 +227,6 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     steps = {step: at for at, step in places.items()}
     serdes = StreamSerdes(session.container.config)
 
-
     def message_of(step: _Step) -> IncomingMessageEnvelope | None:
         return history.message_at(positions[step]) if step in positions else None
 
@@ -242,9 +242,12 @@ def _compared(a: _Ran, b: _Ran, progress: Progress, *, interrupted: bool) -> Com
     found: list[Difference] = []
     done = 0
     try:
-        for parts in differences_in_parts(a.effects, b.effects, both, message_of):
-            done, found = parts
-            progress(done - 1, len(both) - 1)  # one of them is the begin
+        with noted_interrupts() as pressed:
+            for parts in differences_in_parts(a.effects, b.effects, both, message_of):
+                done, found = parts
+                progress(done - 1, len(both) - 1)  # one of them is the begin
+                if pressed.is_set():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
         a, b = a.first(both[: max(done, 1)]), b.first(both[: max(done, 1)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streambench.debug.control.session import Session
-from streambench.debug.effects.slices import Progress, Slices
+from streambench.debug.stopping.interrupt import noted_interrupts
+from streambench.debug.stopping.slices import Progress, Slices
 from streambench.errors import StreambenchError
 
 
@@ -21,11 +22,14 @@ class SideBySide:
         """Run both to their ends, to failures, or to an interrupt."""
         try:
             slices = Slices()
-            while not all(self._has_ended):
-                for at in range(2):
-                    self._advance(at, slices.size)
-                slices.end()
-                progress(min(each.position for each in self.sessions), total)
+            with noted_interrupts() as interrupted:
+                while not all(self._has_ended):
+                    for at in range(2):
+                        self._advance(at, slices.size)
+                    slices.end()
+                    progress(min(each.position for each in self.sessions), total)
+                    if interrupted.is_set():
+                        raise KeyboardInterrupt
         except KeyboardInterrupt:
             self.interrupted = True
             self._stand_alike()

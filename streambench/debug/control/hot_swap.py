@@ -12,11 +12,11 @@ from streambench.container.tasks.task_instance import TaskInstance, check_task
 from streambench.debug.control.time_travel import TimeTravel
 from streambench.debug.effects.differences import Difference, MessageRef, Stores, differences
 from streambench.debug.effects.effects import Effects
-from streambench.debug.effects.slices import Progress, Slices, Stoppable
 from streambench.debug.history.attributes import set_user_values, user_values
 from streambench.debug.history.history import History
 from streambench.debug.past.exchange import exchange, warn_of_window
 from streambench.debug.past.replica import Replica
+from streambench.debug.stopping.slices import Progress, Slices, Stoppable
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
 

@@ -22,7 +22,7 @@ from streambench.container.observer import ContainerObserver, Given
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.timers import Windows
 from streambench.debug.control.session import Session
-from streambench.debug.effects.slices import Progress, Slices
+from streambench.debug.stopping.slices import Progress, Slices
 from streambench.debug.history.attributes import set_attribute, user_values
 from streambench.debug.history.batches import Batches
 from streambench.debug.replay.recorded_source import source_of

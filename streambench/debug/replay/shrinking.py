@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.errors import StreambenchError, TaskError, class_name
 from streambench.recording.recording import Recording
 
@@ -42,9 +43,16 @@ def shrink(
             f"{whole.path or whole.job} does not fail when it is run again: there is nothing to shrink"
         )
     best = list(range(len(whole)))
+
+    def still_fails(positions: Sequence[int]) -> bool:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        return fails(whole.only(positions))
+
     try:
-        for smaller in _smaller(best, lambda positions: fails(whole.only(positions)), progress):
-            best = smaller
+        with noted_interrupts() as interrupted:
+            for smaller in _smaller(best, still_fails, progress):
+                best = smaller
     except KeyboardInterrupt:
         log.warning("interrupted: the smallest recording so far has %d messages", len(best))
     return whole.only(best)

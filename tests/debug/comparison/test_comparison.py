@@ -23,6 +23,7 @@ from tests.container.jobs import Bench
 from tests.container.stateful import with_systems
 from tests.debug.control.test_hot_swap import Doubling, Failing, words
 from tests.debug.control.test_time_travel import STORE, Counter, messages, session_of, shown
+from tests.debug.dropped_interrupt import DroppedInterrupt
 from tests.debug.test_random_walks import Quiet, Renaming
 from tests.surroundings import SOAK
 
@@ -239,6 +240,50 @@ def test_an_interrupt_ends_a_comparison_over_a_session_with_what_was_found() -> 
     ran = [each for each in progress if each[1] == 5_000]
     assert ran == sorted(ran)
     assert compare(Counter, Doubling, session).processed == (5_000, 5_000)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["messages", "session"])
+def test_an_interrupt_that_python_drops_ends_a_comparison(kind: str) -> None:
+    interrupt, was_noted = DroppedInterrupt(), threading.Event()
+    calls: list[int] = []
+
+    class Waiting(Doubling):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            if kind == "session" and self.seen == 1_000:
+                was_noted.wait(60)
+
+    def progress(done: int, total: int) -> None:
+        interrupt.press()
+        calls.append(done)
+        if len(calls) == 2:
+            was_noted.set()
+
+    inputs = words("ab" * 2_500)
+    session, _ = session_of(inputs=inputs)
+    session.step(5_000)
+    over: Any = inputs if kind == "messages" else session
+    config = CONFIG if kind == "messages" else None
+    found = compare(Counter, Waiting, over, config=config, progress=progress)
+    assert found.interrupted and found.processed[0] == found.processed[1] < 5_000
+    session.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_ends_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt = DroppedInterrupt()
+
+    def interrupted(*of: Any) -> Iterator[tuple[int, list[Difference]]]:
+        for done, found in differences_in_parts(*of):
+            if done == 50:
+                interrupt.press()
+            yield done, found
+
+    monkeypatch.setattr("streambench.debug.effects.differences._PART", 10)
+    monkeypatch.setattr("streambench.debug.comparison.comparison.differences_in_parts", interrupted)
+    found = compare(Counter, Doubling, words("ab" * 50), config=CONFIG)
+    assert (found.interrupted, found.processed) == (True, (49, 49))
 
 
 @pytest.mark.parametrize("kind", ["messages", "session"])

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import weakref
 from collections import Counter as Bag
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench
 from tests.container.stateful import with_systems
 from tests.debug.control.test_time_travel import STORE, session_of
+from tests.debug.dropped_interrupt import DroppedInterrupt
 from tests.surroundings import SOAK
 
 NEVER = {"task.commit.ms": -1}
@@ -255,17 +255,14 @@ def test_an_interrupt_leaves_the_verdicts_so_far() -> None:
 def test_an_interrupt_that_python_drops_ends_it_all_the_same() -> None:
     session, _ = session_of(Counting, of(*"abcabcabca"), NEVER)
     session.step(10)
-    thing: set[int] | None = {1}
-    # What is raised in such a callback is dropped: those of temporary directories run all the time.
-    dropping = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    interrupt = DroppedInterrupt()
 
     def progress(done: int, total: int) -> None:
-        nonlocal thing
         if done == 5:
-            thing = None
+            interrupt.press()
 
     report = crash_everywhere(session, progress=progress)
-    assert dropping() is None and (report.steps, report.left) == (4, 6)
+    assert (report.steps, report.left) == (4, 6)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     session.stop()
 

@@ -17,6 +17,7 @@ from streambench.debug.control.session import Session
 from streambench.errors import StreambenchError, TaskError
 from streambench.recording.recording import Recording
 from tests.container.jobs import Bench
+from tests.debug.dropped_interrupt import DroppedInterrupt
 
 CONFIG = sb.Config({"systems.memory.samza.factory": "memory"})
 
@@ -92,6 +93,13 @@ def test_an_interrupt_keeps_the_smallest_so_far(caplog: pytest.LogCaptureFixture
     assert 4 < len(small) < 30
     assert {3, 41, 58, 90} <= set(found(small))
     assert f"so far has {len(small)} messages" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_keeps_the_smallest_so_far() -> None:
+    interrupt = DroppedInterrupt()
+    small = shrink(numbers(), progress=lambda left, tried: interrupt.press() if left < 30 else None)
+    assert 4 < len(small) < 30
 
 
 @pytest.mark.parametrize("seed", range(8))

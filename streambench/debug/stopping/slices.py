@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from streambench.debug.stopping.interrupt import noted_interrupts
+
 Progress = Callable[[int, int], object]
 """Is called with the number of messages that are done, and with that of all."""
 
@@ -68,18 +70,21 @@ class Stoppable:
             target=context.run, args=(call,), daemon=True, name=f"streambench {self._name}"
         )
         thread.start()
-        while not ended.is_set():
-            try:
-                ended.wait(_LOOK_S)
-                if self.total and not problems:
-                    self._progress(self.done, self.total)
-            except KeyboardInterrupt:
-                if self.stop.is_set():
-                    raise
-                self.stop.set()
-            except Exception as error:
-                problems.append(error)
-                self.stop.set()
+        with noted_interrupts() as interrupted:
+            while not ended.is_set():
+                try:
+                    ended.wait(_LOOK_S)
+                    if self.total and not problems:
+                        self._progress(self.done, self.total)
+                except KeyboardInterrupt:
+                    if self.stop.is_set():
+                        raise
+                    self.stop.set()
+                except Exception as error:
+                    problems.append(error)
+                    self.stop.set()
+                if interrupted.is_set():
+                    self.stop.set()
         if problems:
             raise problems[0]
         if errors:
