@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from streambench.redaction import redacted
 
-# What moves the cursor, begins another line, turns the direction of the text, or is no character at all.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# What moves the cursor, begins another line, turns the direction of the text, takes no room, or is no
+# character at all.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -25,6 +26,12 @@ def escaped(text: str, *, keep: str = "") -> str:
     return _UNSEEN.sub(
         lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text
     )
+
+
+def in_own_lines(text: str) -> str:
+    """A text of visible characters that keeps its lines. Each but the first begins with a bar: none looks
+    like a line of what is around it."""
+    return escaped(text, keep="\n\t").replace("\n", "\n  | ")
 
 
 class StreambenchError(Exception):
@@ -43,7 +50,8 @@ class StreambenchError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows: the message and its notes, without the frames of streambench, which say
         nothing to a user."""
-        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", [])]
+        notes = [escaped(note, keep="\n\t") for note in getattr(self, "__notes__", [])]
+        return [f"{type(self).__name__}: {self}", *notes]
 
 
 class ConfigError(StreambenchError):
@@ -185,13 +193,18 @@ def described(error: BaseException) -> str:
     """An exception in a few words, which can always be encoded as UTF-8.
 
     It is its text if it is one of ours, else its class and text."""
-    try:
-        text = str(error)
-    except Exception as problem:  # an error about it must not fail by it
-        text = f"<its text raises {type(problem).__name__}>"
+    text = text_of(error)
     if not isinstance(error, StreambenchError):
         text = escaped(redacted(f"{type(error).__name__}: {text}" if text else type(error).__name__))
     return text
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception as it is."""
+    try:
+        return str(error)
+    except Exception as problem:  # an error about it must not fail by it
+        return f"<its text raises {type(problem).__name__}>"
 
 
 def class_name(kind: type) -> str:

@@ -5,16 +5,18 @@ Never IPython's UsageError: tools that run notebooks as tests take that for a su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from traceback import format_exception
 from types import TracebackType
 
 from IPython.core.interactiveshell import InteractiveShell
 
 import streambench
 from streambench.debug.view.step_lines import value_line
-from streambench.errors import StreambenchError, TaskError
+from streambench.errors import StreambenchError, TaskError, in_own_lines, text_of
 from streambench.model import IncomingMessageEnvelope
+from streambench.redaction import redacted
 from streambench.user_code import frames_left, is_users, linked
 
 _NOT_THE_USERS = (str(Path(streambench.__file__).parent), str(Path(__file__).parent))
@@ -46,6 +48,9 @@ class TaskCellError(StreambenchError):
 class TaskFailed(TaskError):
     """A TaskError that shows where in the user's own code it came from."""
 
+    # With a group of exceptions in the context, IPython shows every frame instead of what is rendered here.
+    __context__ = None
+
     def __init__(self, error: TaskError, shown: list[str]) -> None:
         super().__init__(str(error), task=error.task, ssp=error.ssp, offset=error.offset, key=error.key)
         self._shown = shown
@@ -68,7 +73,7 @@ class Interrupted(KeyboardInterrupt):
 
 def cell_error(shell: InteractiveShell, error: Exception) -> TaskCellError:
     """The error to raise, from ``error``, where a cell cannot be compiled or run."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, SyntaxError):
         return TaskCellError(text, shell.SyntaxTB.structured_traceback(type(error), error, None))
     lines = shown(shell, error)
@@ -137,13 +142,42 @@ def interrupted(
 
 def shown(shell: InteractiveShell, error: BaseException) -> list[str]:
     """The traceback of an error as IPython shows it, with the user's frames alone."""
-    frames = users_frames(error.__traceback__)
-    chained = error.__cause__ or error.__context__
-    while chained is not None:
-        chained.__traceback__ = users_frames(chained.__traceback__)
-        chained = chained.__cause__ or chained.__context__
-    lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, frames, tb_offset=0)
+    stand_in = _shown_as(error, {})
+    trace = stand_in.__traceback__
+    if any(isinstance(each, BaseExceptionGroup) for each in _chain(stand_in)):
+        # IPython shows no part of a group.
+        return "".join(format_exception(stand_in)).rstrip().split("\n")
+    lines: list[str] = shell.InteractiveTB.structured_traceback(type(stand_in), stand_in, trace, tb_offset=0)
     return lines
+
+
+def _shown_as(error: BaseException, known: dict[int, BaseException]) -> BaseException:
+    """An exception to be shown instead of another one. It has a class of the same name, the user's frames,
+    and a text that moves no cursor and forges no line. ``known``: those of its chain that are made."""
+    text = in_own_lines(redacted(text_of(error)))
+    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    base: type = ExceptionGroup if parts else Exception
+    kind = type(
+        type(error).__name__, (base,), {"__str__": lambda _: text, "__module__": type(error).__module__}
+    )
+    found: BaseException = kind(*([text, [_shown_as(each, known) for each in parts]] if parts else []))
+    known[id(error)] = found
+    found.__traceback__ = users_frames(error.__traceback__)
+    for name in ("__cause__", "__context__"):
+        chained = getattr(error, name)
+        if chained is not None:
+            setattr(found, name, known.get(id(chained)) or _shown_as(chained, known))
+    found.__suppress_context__ = error.__suppress_context__
+    for note in getattr(error, "__notes__", []):
+        found.add_note(in_own_lines(redacted(str(note))))
+    return found
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that led to it; one that was suppressed ends the chain."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def innermost_users_frame(traceback: TracebackType | None) -> TracebackType | None:

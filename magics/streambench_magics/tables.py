@@ -11,7 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 
 from streambench.debug.message_text import message_text
-from streambench.debug.names import Cut, end_cut, middle_cut, one_line
+from streambench.debug.names import Cut, end_cut, middle_cut
+from streambench.errors import escaped
 
 WIDTH = 120
 """Columns of the text form; fixed, so that a notebook says the same wherever it is run."""
@@ -108,7 +109,7 @@ class Records(Sequence[Mapping[str, Any]]):
 def cell_text(value: Any) -> str:
     """A value in a cell of a table."""
     if isinstance(value, str):
-        return value if isinstance(value, Cut) else one_line(value)
+        return value if isinstance(value, Cut) else escaped(value)
     return message_text(value, _LONGEST)
 
 

@@ -14,7 +14,7 @@ from streambench import config
 from streambench.cli.envelopes import json_row
 from streambench.clock import as_text
 from streambench.descriptors import limit_error
-from streambench.errors import StreambenchError, described
+from streambench.errors import StreambenchError, described, escaped
 from streambench.job.failure import user_frames
 from streambench.metrics.log_reporter import LinesOnStderr, show_on_stderr
 from streambench.redaction import redacted
@@ -38,6 +38,8 @@ _BELOW = (0, 0, 0, 4)
 
 TRACEBACK = "STREAMBENCH_TRACEBACK"
 """Set to 1, this environment variable has errors shown with all of their traceback."""
+
+_LINES = "\n\t"
 
 
 def screen() -> Console:
@@ -161,7 +163,8 @@ def print_error(error: BaseException) -> None:
     """One line on standard error, and where in the user's own code it happened; no frames of streambench."""
     sys.stdout.flush()
     if os.environ.get(TRACEBACK) == "1":
-        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+        whole = redacted("".join(traceback.format_exception(error)))
+        sys.stderr.write(escaped(whole, keep=_LINES))
         return
     error = limit_error(error) or error
     frames = user_frames(error)
@@ -172,7 +175,7 @@ def print_error(error: BaseException) -> None:
     )
     print(f"error: {redacted(_of_file(error) or described(error))}{internal}", file=sys.stderr)
     if frames:
-        print(frames, file=sys.stderr)
+        print(escaped(frames, keep=_LINES), file=sys.stderr)
 
 
 def _of_file(error: BaseException) -> str | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
-from streambench.debug.names import Cut, end_cut, one_line, visible
+from streambench.debug.names import Cut, end_cut, visible
+from streambench.errors import escaped
 from streambench.redaction import redacted
 from streambench.serde.plain import plain
 
@@ -82,7 +83,7 @@ def _changed(before: Any, after: Any, limit: int) -> str:
         names = [*before, *(each for each in after if each not in before)]
         changed = [name for name in names if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
         return ", ".join(
-            f"{one_line(str(name))} {_pair(before.get(name, _NOTHING), after.get(name, _NOTHING), limit)}"
+            f"{escaped(str(name))} {_pair(before.get(name, _NOTHING), after.get(name, _NOTHING), limit)}"
             for name in changed
         )
     values = [_NOTHING if each is None else each for each in (before, after)]
@@ -126,7 +127,7 @@ def _more(rest: str | bytes) -> str:
 
 
 def _shown(raw: str | bytes) -> str:
-    return one_line(raw) if isinstance(raw, str) else repr(raw)
+    return escaped(raw) if isinstance(raw, str) else repr(raw)
 
 
 def _size(raw: str | bytes) -> int:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from streambench.errors import escaped
+
 _TAIL = 7
 """Characters at the end of a stream's name that stay, with the partition, where the name is cut."""
 
 _PARTITION = re.compile(r"(\.\d+| · [\d,]+ partitions)$")
-_HIDDEN = re.compile(
-    # Control characters, those that turn the direction of text or take no room, and half characters.
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
-)
-
-_LINE_END = {"\n": "\\n", "\t": "\\t"}
-_LINE_ENDS = re.compile("|".join(_LINE_END))
 
 
 def head_and_tail(name: str) -> tuple[str, str]:
@@ -59,14 +54,4 @@ def figure(value: float | None) -> str:
 def visible(text: str) -> str:
     """The same with an escape such as ``\\\\u202e`` for each character that cannot be seen or turns others
     around; tabs and line ends stay."""
-    return _HIDDEN.sub(_escape, text)
-
-
-def one_line(text: str) -> str:
-    """The same in one line of visible characters: also tabs and line ends are escaped."""
-    return _LINE_ENDS.sub(lambda found: _LINE_END[found[0]], visible(text))
-
-
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
-    return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"
+    return escaped(text, keep="\t\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streambench.cli.output import print_error
 from tests.job.project import Project
 
 C = ("-c", "job.properties")
@@ -55,6 +56,19 @@ def test_a_bad_line_is_named_and_nothing_is_sent(project: Project, bad: str, rea
     )
     assert "standard input, line 3: " in error and reason in error and error.endswith("nothing has been sent")
     assert project.rows("peek", "log.numbers") == []
+
+
+@pytest.mark.parametrize("whole", ["0", "1"])
+def test_no_exception_moves_the_cursor(
+    whole: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMBENCH_TRACEBACK", whole)
+    error = ValueError("text\r\x1b[2K\u202e")
+    error.add_note("note\r\x1b[2K")
+    print_error(error)
+    shown = capsys.readouterr().err
+    assert "text\\r\\x1b[2K\\u202e" in shown and "note\\r\\x1b[2K" in shown
+    assert not set(shown) & set("\r\x1b\u202e")
 
 
 def test_a_bad_line_of_a_file_is_named_with_the_file(project: Project) -> None:

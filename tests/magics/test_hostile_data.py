@@ -119,6 +119,44 @@ def test_no_data_forges_a_line_or_moves_the_cursor(echo: Shell) -> None:
     assert not bad
 
 
+def failing_task(raises: str) -> str:
+    """The task, which raises so."""
+    return TASK.replace("raise ValueError(FORGED)", raises)
+
+
+@pytest.mark.parametrize(
+    "raises",
+    [
+        "raise ValueError(FORGED)",
+        "raise type(FORGED[:1], (Exception,), {})(FORGED) from KeyError(FORGED)",
+        "error = ValueError('plain'); error.add_note(FORGED); raise error",
+        "raise KeyboardInterrupt(FORGED)",
+        "raise ExceptionGroup(FORGED, [ValueError(FORGED)])",
+    ],
+)
+@pytest.mark.parametrize("mode", ["Context", "Plain", "Minimal"])
+def test_no_exception_forges_a_line_or_moves_the_cursor(ip_empty: Shell, raises: str, mode: str) -> None:
+    ip_empty.run(f"%xmode {mode}")
+    ip_empty.run(failing_task(raises))
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 1")
+    ip_empty.run("%stream send mem.in fail --config echo")
+    ip_empty.run("%stream create echo --task Echo --config echo")
+    shown = [ip_empty.fails("%stream step"), ip_empty.run("%stream show echo")]
+    assert not [text for text in shown if UNSEEN.search(text)]
+
+
+def test_the_lines_of_an_exception_stay_lines(ip_empty: Shell) -> None:
+    ip_empty.run(failing_task("raise ValueError('2 errors\\n  name: missing\\n  age: no number')"))
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 1")
+    ip_empty.run("%stream send mem.in fail --config echo")
+    ip_empty.run("%stream create echo --task Echo --config echo")
+    shown = ip_empty.fails("%stream step")
+    assert "ValueError: 2 errors\n  |   name: missing\n  |   age: no number\n" in shown
+    assert "---> 14" in shown or "--> 14" in shown
+
+
 def test_no_data_forges_anything_in_panel_and_terminal(echo: Shell) -> None:
     echo.run("%stream step 2")
     echo.run("%stream watch last=self.last")

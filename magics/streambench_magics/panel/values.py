@@ -8,8 +8,8 @@ from typing import Any
 
 from streambench.debug.effects.events import Change
 from streambench.debug.message_text import message_text
-from streambench.debug.names import one_line
 from streambench.debug.view.standing import KEY_TEXT
+from streambench.errors import escaped
 
 VALUE = KEY_TEXT
 NOTHING = "–"
@@ -43,7 +43,7 @@ def record_html(value: Any) -> str:
 
 def _fields(record: Mapping[Any, Any], names: Sequence[Any]) -> str:
     """Some fields of a record, as ``late 171 · n 688``; they are not cut where the line may break."""
-    shown = [f"{one_line(str(name))} {message_text(record[name], VALUE)}" for name in names if name in record]
+    shown = [f"{escaped(str(name))} {message_text(record[name], VALUE)}" for name in names if name in record]
     return " · ".join(escape(each) for each in shown) or NOTHING
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from streambench.debug.names import end_cut, one_line
-from streambench.errors import represented
+from streambench.debug.names import end_cut
+from streambench.errors import escaped, represented
 from streambench.model import SystemStreamPartition
 from streambench.user_code import is_users
 
@@ -44,9 +44,9 @@ class Busy(Struct, frozen=True):
     def place(self, named: Callable[[str], str] = lambda file: Path(file).name) -> str:
         """Message and line as they follow a word: " at inp.0@8 key k2, tasks.py line 6: time.sleep(60)"."""
         at = "" if self.ssp is None else f" at {self.ssp}@{self.offset}"
-        key = "" if self.key is None else f" key {end_cut(one_line(_key(self.key)), _CODE)}"
+        key = "" if self.key is None else f" key {end_cut(escaped(_key(self.key)), _CODE)}"
         where = f", {named(self.file)} line {self.line}" if self.file else ""
-        code = f": {end_cut(one_line(self.code), _CODE)}" if self.code else ""
+        code = f": {end_cut(escaped(self.code), _CODE)}" if self.code else ""
         return f"{at}{key}{where}{code}"
 
     def __str__(self) -> str:

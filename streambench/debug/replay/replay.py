@@ -22,7 +22,6 @@ from streambench.container.observer import ContainerObserver, Given
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.timers import Windows
 from streambench.debug.control.session import Session
-from streambench.debug.stopping.slices import Progress, Slices
 from streambench.debug.history.attributes import set_attribute, user_values
 from streambench.debug.history.batches import Batches
 from streambench.debug.replay.recorded_source import source_of
@@ -34,6 +33,7 @@ from streambench.debug.replay.replayed_inputs import (
     ReplaySystems,
     ReplayWindows,
 )
+from streambench.debug.stopping.slices import Progress, Slices
 from streambench.debug.wording import words
 from streambench.errors import ConfigError, StreambenchError
 from streambench.metrics.registry import MetricsRegistry
