@@ -32,6 +32,7 @@ from streambench.recording.values import packed, unpacked
 from streambench.serde.streams import StreamSerdes, decoded
 
 EVENTS = ("window", "end_of_stream", "commit")
+_TIMED = (*EVENTS, "clock", "code")
 _ROWS_PER_BLOCK = 10_000
 
 
@@ -45,11 +46,13 @@ class Event(Struct, frozen=True):
 
 
 class CodeChange(Struct, frozen=True):
-    """A swap of the code, after ``position`` messages. ``init``: its ``init`` was called then."""
+    """A swap of the code, after ``position`` messages. ``init``: its ``init`` was called then. ``number``: of
+    the codes of the recording, counted from 1 on, also those that a branch has replaced."""
 
     position: int
     code: TaskCode
     init: bool
+    number: int
 
 
 class Failure(Struct, frozen=True):
@@ -75,7 +78,7 @@ class Recording:
     def __init__(self, header: Header, rows: Sequence[Row], path: Path | None = None) -> None:
         self.header = header
         self.path = path
-        self._rows = rows
+        self._rows = with_adopted(rows)
 
     @classmethod
     def read(
@@ -186,7 +189,7 @@ class Recording:
                 row.timestamp or 0,
             )
             for row in self._rows
-            if row.kind in EVENTS or row.kind in ("clock", "code")
+            if row.kind in _TIMED
         ]
 
     @cached_property
@@ -197,7 +200,7 @@ class Recording:
             if row.kind == "code":
                 values = unpacked(row.message or b"{}")
                 code = msgspec.convert(values["code"], TaskCode)
-                found.append(CodeChange(row.position, code, values["init"]))
+                found.append(CodeChange(row.position, code, values["init"], values["number"]))
         return found
 
     @cached_property
@@ -339,9 +342,37 @@ def batch_row(position: int, count: int) -> Row:
     return Row("batch", position, offset=str(count))
 
 
-def code_row(position: int, code: TaskCode, *, init: bool) -> Row:
+def code_row(change: CodeChange) -> Row:
     """The row of a swap of the code."""
-    return plain_row("code", position, {"code": msgspec.to_builtins(code), "init": init})
+    values = {"code": msgspec.to_builtins(change.code), "init": change.init, "number": change.number}
+    return plain_row("code", change.position, values)
+
+
+def adopt_row(position: int, changes: Sequence[CodeChange]) -> Row:
+    """The row of a branch that began at a position and was adopted, with the swaps in it."""
+    return plain_row("adopt", position, [msgspec.to_builtins(each) for each in changes])
+
+
+def with_adopted(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows with the swaps of adopted branches in the place of those that they replaced."""
+    if not any(row.kind == "adopt" for row in rows):
+        return rows
+    found: list[Row] = []
+    for row in rows:
+        if row.kind != "adopt":
+            found.append(row)
+            continue
+        found = [
+            each for each in found if each.kind not in ("code", "note") or each.position <= row.position
+        ]
+        for change in msgspec.convert(unpacked(row.message or b"[]"), list[CodeChange]):
+            later = (
+                at
+                for at, each in enumerate(found)
+                if each.kind in _TIMED and each.position > change.position
+            )
+            found.insert(next(later, len(found)), code_row(change))
+    return found
 
 
 def plain_row(kind: str, position: int, value: Any, **fields: Any) -> Row:

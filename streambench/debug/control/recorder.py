@@ -31,7 +31,15 @@ from streambench.recording.file import (
     columns_of,
 )
 from streambench.recording.header import TaskStart, code_of, new_header, remember_code, written
-from streambench.recording.recording import EVENTS, batch_row, code_row, plain_row, value_columns
+from streambench.recording.recording import (
+    EVENTS,
+    CodeChange,
+    adopt_row,
+    batch_row,
+    code_row,
+    plain_row,
+    value_columns,
+)
 from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.recording.values import packed
 from streambench.store.engine import StoreEngine
@@ -116,12 +124,22 @@ class Recorder:
     def note_swap(self, position: int, factory: Any, *, init: bool, is_undone: bool = False) -> None:
         """Note the code that was exchanged at a position. ``is_undone``: with the former attributes."""
         at = position - self._start
-        self._codes += 1
-        remember_code(self._header, self._codes, factory)
-        self._rows.append(code_row(at, code_of(factory), init=init))
+        self._rows.append(code_row(self._change(position, factory, init=init)))
         if is_undone:
             text = f"a swap was undone after {at:,} of the messages: a replay keeps what its init() made"
             self._rows.append(plain_row("note", at, text))
+
+    def note_adopted(self, branch: Sequence[tuple[int, Any, bool]]) -> None:
+        """Note the branch that was adopted: each swap with its position, its code, and whether ``init`` was
+        called. Messages, windows and batches are those that were noted before."""
+        changes = [self._change(position, factory, init=init) for position, factory, init in branch]
+        self._rows.append(adopt_row(changes[0].position, changes))
+
+    def _change(self, position: int, factory: Any, *, init: bool) -> CodeChange:
+        """A swap, whose code this process remembers."""
+        self._codes += 1
+        remember_code(self._header, self._codes, factory)
+        return CodeChange(position - self._start, code_of(factory), init, self._codes)
 
     def is_due(self, position: int) -> bool:
         """True where so much is not written yet, or for so long, that a flush is due. A process that is

@@ -88,6 +88,13 @@ class Records(HotSwap):
         super()._exchange_back()
         self._note_swap(init=False, is_undone=after_init)
 
+    def adopt(self) -> int:
+        branch = [] if self._past is None else [*self._past.branch]
+        position = super().adopt()
+        if self._recorder is not None:
+            self._recorder.note_adopted([(each.position, each.factory, each.init) for each in branch])
+        return position
+
     def _note_swap(self, *, init: bool, is_undone: bool = False) -> None:
         if self._recorder is not None:
             container = self.container

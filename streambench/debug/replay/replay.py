@@ -263,11 +263,11 @@ def codes_of(
     factory = task_of(recording, task, recorded_source=recorded_source)
     if task is not None or not recording.codes:
         return factory, []
-    codes = [recording.header.task, *(each.code for each in recording.codes)]
     if recorded_source:
-        found = [factory, *map(_from_source, codes[1:])]
+        found = [factory, *(_from_source(each.code) for each in recording.codes)]
     else:
-        found = [_unchanged(recording, number, code) for number, code in enumerate(codes)]
+        codes = [(0, recording.header.task), *((each.number, each.code) for each in recording.codes)]
+        found = [_unchanged(recording, number, code) for number, code in codes]
     if None in found:
         return factory, []
     return found[0], [(code, each.init) for code, each in zip(found[1:], recording.codes, strict=True)]

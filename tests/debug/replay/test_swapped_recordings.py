@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from streambench.debug.control.session import Session
 from streambench.debug.replay.replay import code_note, codes_of
 from streambench.errors import TaskError
 from tests.container.test_failure_capture import GOOD, config_of, put
-from tests.debug.control.test_time_travel import Counter, session_of, shown
+from tests.debug.control.test_hot_swap import EXACTLY_ONCE
+from tests.debug.control.test_time_travel import Counter, messages, session_of, shown
+from tests.surroundings import SOAK
 
 
 class Other(Counter):
@@ -67,6 +70,55 @@ def test_each_message_of_a_swapped_job_runs_with_the_code_that_ran_it(tmp_path: 
     for position in range(1, 15):
         stepped.step()
         assert (position, shown(stepped)) == (position, seen[position])
+
+
+class Quiet(Counter):
+    """Asks for no commit."""
+
+    commits_after = 1_000
+
+
+class QuietTwice(Twice):
+    commits_after = 1_000
+
+
+@pytest.mark.parametrize("seed", range(100 if SOAK else 3))
+def test_a_recording_holds_what_the_code_of_an_adopted_branch_did(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    path = tmp_path / "run.recording"
+    config = {**EXACTLY_ONCE, "task.window.ms": 10, "task.commit.ms": -1}
+    session, bench = session_of(Quiet, messages(40, seed), config)
+    session.record(path)
+    for _ in range(3):
+        for _ in range(3):
+            bench.clock.advance(chance.choice([0, 10]))
+            session.step(chance.randrange(3))
+            init = chance.random() < 0.5
+            session.swap(chance.choice([Quiet, QuietTwice]), init=init)
+            if not init and chance.random() < 0.5:
+                session.undo()
+        session.step(chance.randrange(1, 4))
+        session.goto(chance.randrange(session.latest))
+        session.swap(QuietTwice, init=chance.random() < 0.5)
+        session.step(chance.randrange(3))
+        session.swap(Quiet)
+        session.adopt()
+    session.step()
+    expected = {}
+    for position in range(session.latest + 1):
+        session.goto(position)
+        expected[position] = shown(session)
+    session.go_live()
+    session.stop_recording()
+    recording = Recording.read(path)
+    replay = debug.open(path)
+    for position in chance.sample(range(len(recording) + 1), len(recording) + 1):
+        replay.goto(position)
+        assert (position, shown(replay)) == (position, expected[position])
+    shorter = recording.only(range(len(recording)))
+    shorter.save(tmp_path / "saved.recording")
+    assert Recording.read(tmp_path / "saved.recording").codes == recording.codes
+    session.stop()
 
 
 def test_a_replay_of_a_swapped_job_says_which_code_runs(tmp_path: Path) -> None:
