@@ -53,7 +53,8 @@ class TraceEvent(NamedTuple):
 
 class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
-    where there are none. ``at``: the message that it was made from, else the position."""
+    where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
+    or refused because it cannot be sent, or it is the dead letter of one that was refused."""
 
     at: IncomingMessageEnvelope | int
     task: str
@@ -64,6 +65,7 @@ class Sent(Struct, gc=False):
     partition_key: Any
     timestamp: int | None = None
     headers: Mapping[str, bytes] | None = None
+    fate: Literal["sent", "refused", "letter"] = "sent"
 
 
 class Trace:
@@ -76,6 +78,7 @@ class Trace:
     one. None stands for no value. ``sent``: outputs. ``events``: windows, ends of inputs, commits. ``ticks``:
     readings of the clock by stores whose entries expire. Each comes with the number of events before it, and
     with ``callbacks`` at that time. ``callbacks`` counts the callbacks without a message, since ``begin``.
+    ``refused``: the outputs of the last call of the outbox that cannot be sent, as the task made them.
     ``base``: the messages chosen before ``chosen``. ``stores``: the task and the name of each store, by its
     number. ``on_check``: called from time to time inside an iteration.
     """
@@ -86,6 +89,7 @@ class Trace:
         self.batches: list[tuple[int, int]] = []
         self.traced: list[Any] = []
         self.sent: list[Sent] = []
+        self.refused: list[Any] = []
         self.events: list[TraceEvent] = []
         self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int, int]] = []
         self.base = self.callbacks = 0

@@ -425,6 +425,8 @@ class BaseOutbox:
 
     def _unserialisable(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
         self._dead_letters.unserialisable(task, envelope, error)
+        if self._observation.trace is not None:
+            self._observation.trace.refused.append(envelope)
         self._unflushed -= 1
 
 

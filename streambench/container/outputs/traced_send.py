@@ -16,6 +16,7 @@ from streambench.serde.streams import StreamSerdes
 from streambench.system.copying import detached
 
 Send = Callable[[Collected], None]
+Note = Callable[[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]], Sent]
 
 
 def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
@@ -29,16 +30,31 @@ def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
             return
         # Before it is sent: the task may change an object as soon as it is.
         noted = [note(item) for item in collected]
+        trace.refused.clear()
         send(collected)
+        if trace.refused:
+            noted = with_fates(noted, collected, trace, note)
         for each in noted:
             append(each)
 
     return traced
 
 
-def sent_noter(
-    serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | int]
-) -> Callable[[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]], Sent]:
+def with_fates(noted: list[Sent], collected: Collected, trace: Trace, note: Note) -> list[Sent]:
+    """The notes of what was collected, some of which was refused when it was sent. Dead letters of that have
+    been added to what was collected."""
+    refused = set(map(id, trace.refused))
+    letters = [note(item) for item in collected[len(noted) :]]
+    for each in letters:
+        each.fate = "letter"
+    found = noted + letters
+    for (_, output, *_), each in zip(collected, found, strict=True):
+        if id(output) in refused:
+            each.fate = "refused"
+    return found
+
+
+def sent_noter(serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | int]) -> Note:
     """A function that makes a note of an output that was collected. ``at``: the place of one without an
     input."""
     known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}

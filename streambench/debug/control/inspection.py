@@ -339,11 +339,11 @@ class Inspection(Driven):
     def _recorded_outputs(self, since: int, to: int) -> list[Output]:
         history, made = self._history(), self._maker()
         pending = set(map(id, history.pending))
-        return [
-            output
-            for at, sent in history.outputs(since, to)
-            for output in made.of(at, sent, held=self._holds_all or id(sent) in pending)
-        ]
+        found: list[Output] = []
+        for at, sent in history.outputs(since, to):
+            if sent.fate != "refused":
+                found += made.of(at, sent, held=self._holds_all or id(sent) in pending)
+        return found
 
     def _maker(self) -> Outputs:
         return Outputs(StreamSerdes(self.container.config), self._partitions)

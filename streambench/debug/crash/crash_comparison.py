@@ -100,7 +100,8 @@ class CrashComparison:
         while (output := outputs.next) is not None and (
             outputs.number < end.sent if end is not None else position_of(output) <= position
         ):
-            if output.task in self._tasks:
+            # What a restart sends is never refused, and makes no dead letter.
+            if output.task in self._tasks and output.fate != "letter":
                 self._count(self.recorded, output, 1)
             outputs.take()
         while (write := writes.next) is not None and (

@@ -286,7 +286,7 @@ class BlockLog:
                 committed = event.sent
                 self._pending = []
         if self.container.runtime.outbox.whole:
-            self._pending += trace.sent[committed:]
+            self._pending += [each for each in trace.sent[committed:] if each.fate != "refused"]
 
     @property
     def _has_failed(self) -> bool:

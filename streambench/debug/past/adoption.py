@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from itertools import chain, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain, pairwise
 
 from streambench.container.trace import Sent
 from streambench.debug.history.block import Block, BlockTail
@@ -12,10 +12,15 @@ from streambench.debug.history.history import History
 from streambench.debug.past.replica import Cut, Done, Replica
 
 
-def take_over(history: History, replica: Replica, pending: list[Sent]) -> None:
+def take_over(
+    history: History, replica: Replica, letters: Mapping[int, Sequence[Sent]], pending: list[Sent]
+) -> None:
     """Have a history hold a branch, run to the newest position, instead of what was recorded after its begin.
-    What was before that stays. ``pending``: the outputs that wait for the commit."""
+    What was before that stays. ``letters``: the dead letters of outputs, by the identity of these.
+    ``pending``: the outputs that wait for the commit."""
     cuts, writes = replica.cuts, replica.writes
+    sent = [(each, *letters.get(id(each), ())) for _, each in replica.outputs]
+    counts = [*accumulate(map(len, sent), initial=0)]
     begin = cuts[0].block.start
     tails = history.drop_after(begin)
     base = history.blocks[-1]
@@ -29,11 +34,11 @@ def take_over(history: History, replica: Replica, pending: list[Sent]) -> None:
         block = cut.block
         block.first_output = former.first_output + len(former.outputs)
         block.first_write = former.first_write + len(former.writes)
-        block.outputs += [sent for _, sent in replica.outputs[cut.after.sent : following.after.sent]]
+        block.outputs += chain.from_iterable(sent[cut.after.sent : following.after.sent])
         block.writes.extend(writes[cut.after.written : following.after.written])
         block.events += [
             event._replace(
-                sent=block.first_output + event.sent - cut.after.sent,
+                sent=block.first_output + counts[event.sent] - counts[cut.after.sent],
                 written=block.first_write + event.written - cut.after.written,
             )
             for event in replica.repeated[cut.callbacks : following.callbacks]

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from streambench.container.observer import ContainerObserver
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.container.outputs.traced_send import sent_noter, with_fates
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent
@@ -209,20 +210,22 @@ class Past:
                 f"{words('live')}"
             )
         begin = self.branch[0].position
-        outputs = [sent for at, sent in replica.outputs if at > begin]
-        outbox, collected = container.runtime.outbox, container.runtime.collected
+        outbox = container.runtime.outbox
         holds = isinstance(outbox, TransactionalOutbox)
-        if holds:
-            outputs = [sent for sent in history.pending if _position(sent) <= begin] + outputs
+        pending = [sent for sent in history.pending if _position(sent) <= begin] if holds else []
+        outputs: list[Sent] = []
+        letters: dict[int, list[Sent]] = {}
 
         def give() -> None:
             self._give_state(replica)
             if isinstance(outbox, TransactionalOutbox):
                 outbox.drop_outputs()
-            # The list of the container: dead letters of outputs that cannot be sent are added to it.
-            collected.extend((sent.task, self._envelope(sent), None, None, None) for sent in outputs)
-            outbox.send(collected)
-            collected.clear()
+            for sent in pending:
+                self._send(sent)
+            for at, sent in replica.outputs:
+                if at > begin:
+                    letters[id(sent)] = self._send(sent)
+                    outputs.extend(each for each in (sent, *letters[id(sent)]) if each.fate != "refused")
 
         history.read()
         history.trace.active = False  # it gets what the branch has noted
@@ -230,7 +233,7 @@ class Past:
             container.replace(give, replica.factory)
         finally:
             history.trace.active = True
-        take_over(history, replica, outputs if holds else [])
+        take_over(history, replica, letters, pending + outputs if holds else [])
 
     def _name_uncopied(self) -> None:
         """Say once what no position brings back, and what that means."""
@@ -287,7 +290,7 @@ class Past:
             )
         if isinstance(self.history.container.runtime.outbox, TransactionalOutbox):
             return
-        out = [(at, sent) for at, sent in self.history.outputs(begin)]
+        out = [(at, sent) for at, sent in self.history.outputs(begin) if sent.fate != "refused"]
         if out:
             at, sent = out[0]
             raise ContainerStateError(
@@ -309,6 +312,19 @@ class Past:
                 store.overwrite(changed)
             task.bind(empty_object(replica.factory, task.context))
             memory.give(task)
+
+    def _send(self, sent: Sent) -> list[Sent]:
+        """Have the container send an output of the branch; its dead letters, where it is refused."""
+        runtime, trace = self.history.container.runtime, self.history.trace
+        collected = runtime.collected
+        trace.refused.clear()
+        # The list of the container: dead letters are added to it.
+        collected.append((sent.task, self._envelope(sent), None, None, None))
+        runtime.outbox.send(collected)
+        note = sent_noter(self.replica.serdes, lambda: sent.at)
+        sent, *letters = with_fates([sent], collected, trace, note)
+        collected.clear()
+        return letters
 
     def _envelope(self, sent: Sent) -> OutgoingMessageEnvelope | OutgoingBatch:
         if isinstance(sent.message, OutgoingBatch):

@@ -456,11 +456,38 @@ def test_dead_letters_of_what_is_adopted_are_sent() -> None:
     session.step(3)
     session.back()
     session.swap(Unsendable)
+    session.step()
+    session.swap(Numbering)
     session.adopt()
+    bench.put("mem.in.0", {"key": "b"})
+    session.step()
+    shown = [(each.position, each.stream) for each in session.outputs()]
+    alone = [(1, "mem.out"), (1, "mem.dead"), (2, "mem.out"), (2, "mem.dead"), (3, "mem.out")]
+    assert shown == [*alone, (3, "mem.dead"), (4, "mem.out")]
+    assert [[each.stream for each in of.outputs] for of in session.effects(2)] == [
+        ["mem.out", "mem.dead"], ["mem.out"],
+    ]  # fmt: skip
     session.stop()
-    assert bench.outputs() == [1, 2, 3]
+    assert bench.outputs() == [1, 2, 3, 4]
     dead = bench.streams.partition(sb.SystemStream("mem", "dead"), 0)
     assert len(dead) == 3
+
+
+def test_an_output_that_is_refused_is_shown_as_its_dead_letter() -> None:
+    class Wrong(Numbering):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            super().process(envelope, collector, coordinator)
+            collector.send("mem.json", {1, 2})
+            collector.send("mem.json", {"seen": 1})
+
+    config = {"systems.mem.streams.json.samza.msg.serde": "json", "task.dead.letter.stream": "mem.dead"}
+    session, _ = session_of(Wrong, words("aa"), {**config, **EXACTLY_ONCE, "task.commit.ms": -1})
+    session.step(2)
+    of_one = ["mem.out", "mem.json", "mem.dead"]
+    assert [each.stream for each in session.outputs()] == of_one * 2
+    assert session.swap(Wrong, replay=2).changed == ()
+    assert session.crash().outputs_new == () and session.crash_everywhere().unsafe == ()
+    session.stop()
 
 
 def test_undo_after_adopting_brings_back_the_code_of_before() -> None:
