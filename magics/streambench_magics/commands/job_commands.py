@@ -92,10 +92,10 @@ class JobCommands:
             raise interrupted(self.shell, error, job.name, job.state, at, is_stuck=stuck) from None
 
     @contextlib.contextmanager
-    def _travelling(self, job: Job, session: Session) -> Iterator[None]:
-        """As ``_running``, for what runs messages again."""
+    def _travelling(self, job: Job, session: Session, *, swapped: int = 0) -> Iterator[None]:
+        """As ``_running``, for what runs messages again. ``swapped``: so many of them through new code."""
         was_live, had_branch = session.live, session.branched
-        with self._running(job), show_travel_progress(session):
+        with self._running(job), show_travel_progress(session, swapped=swapped):
             try:
                 yield
             except KeyboardInterrupt:

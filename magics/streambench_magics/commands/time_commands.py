@@ -162,8 +162,9 @@ class TimeCommands(JobCommands):
     def _swap_job(self, job: Job, args: Namespace) -> None:
         session = swappable_session(job)
         has_history = session.history is not None and not session.branched
-        with self._travelling(job, session):
-            swap = job.swap(job.code_now(), init=args.init, replay=args.replay if has_history else None)
+        replay = args.replay if has_history else 0
+        with self._travelling(job, session, swapped=replay):
+            swap = job.swap(job.code_now(), init=args.init, replay=replay)
         if swap.replayed:
             print(swap_text(swap))
         kept = "attributes made again by init()" if args.init else "state kept"

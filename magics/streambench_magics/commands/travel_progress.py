@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from streambench.counts import counted
 from streambench.debug.control.session import Session
 
 _PATIENCE_S = 2.0
@@ -14,9 +15,9 @@ _EVERY_S = 0.5
 
 
 @contextmanager
-def show_travel_progress(session: Session) -> Iterator[None]:
+def show_travel_progress(session: Session, *, swapped: int = 0) -> Iterator[None]:
     """Meanwhile, print how far a session is that runs messages again, once that has taken two seconds; on one
-    line, which is written over."""
+    line, which is written over. ``swapped``: the number of last messages that run through new code, too."""
     history = session.history
     if history is None:
         yield
@@ -31,8 +32,12 @@ def show_travel_progress(session: Session) -> Iterator[None]:
             if history.moving is None:
                 continue
             at, to = history.moving()
-            where = f"at {at:,} of {to:,} (interrupt the kernel to stop)"
-            text = f"{session.name} runs again what led there: {where}"
+            what, where = "runs again what led there", f"at {at:,} of {to:,}"
+            if swapped and to >= session.position:
+                count = min(swapped, to - history.oldest)
+                what = f"runs the last {counted(count, 'message')} through the new code"
+                where = f"at {max(0, at - to + count):,}"
+            text = f"{session.name} {what}: {where} (interrupt the kernel to stop)"
             print(f"\r{text:{width}}", end="", flush=True)
             width = len(text)
         if width:

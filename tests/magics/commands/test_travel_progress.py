@@ -98,7 +98,7 @@ def test_an_interrupted_swap_exchanges_nothing(endless: Shell, monkeypatch: pyte
     thread = interrupt_later(endless)
     shown = endless.fails("%stream swap --replay 3")
     thread.join()
-    assert "Tally runs again what led there: at " in shown and "of 3 (interrupt the kernel to stop)" in shown
+    assert "Tally runs the last 3 messages through the new code: at 1 (interrupt the" in shown
     assert "Tally stays live, at 3\n" in shown
     end(endless, monkeypatch)
     assert endless.run("%stream swap --undo") == "Tally: there is no swap to take back"
