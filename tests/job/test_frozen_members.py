@@ -13,12 +13,17 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.job.membership import Membership
 from tests.conftest import SOAK
 from tests.frozen import freeze
-from tests.job.test_group import Group, group  # noqa: F401 (a fixture)
+from tests.job.test_group import FREEZING, Group, group  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
 def guarantee() -> str:
     return "exactly-once"
+
+
+@pytest.fixture
+def settings() -> dict[str, str]:
+    return FREEZING
 
 
 def freezing(real: Callable[..., Any], *, before: bool) -> Callable[..., Any]:

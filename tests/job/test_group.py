@@ -28,7 +28,9 @@ from tests.conftest import SOAK
 from tests.job.project import Project
 
 PARTITIONS = 4
-SETTINGS = {"task.commit.ms": "20", "job.group.session.ms": "2000", "job.group.rebalance.ms": "1000"}
+# A member that only waits for the processor is not to be taken for a frozen one.
+SETTINGS = {"task.commit.ms": "20", "job.group.session.ms": "60000", "job.group.rebalance.ms": "60000"}
+FREEZING = {**SETTINGS, "job.group.session.ms": "2000", "job.group.rebalance.ms": "1000"}
 
 
 class Group:
@@ -118,8 +120,13 @@ def guarantee() -> str:
 
 
 @pytest.fixture
-def group(project: Project, guarantee: str) -> Iterator[Group]:
-    project.configure({**SETTINGS, "task.processing.guarantee": guarantee})
+def settings() -> dict[str, str]:
+    return SETTINGS
+
+
+@pytest.fixture
+def group(project: Project, settings: dict[str, str], guarantee: str) -> Iterator[Group]:
+    project.configure({**settings, "task.processing.guarantee": guarantee})
     made = Group(project)
     yield made
     made.close()
@@ -200,7 +207,7 @@ def test_a_dead_members_tasks_go_to_others(group: Group, guarantee: str) -> None
         assert sorted(found) == list(range(1, 41))
 
 
-@pytest.mark.parametrize("guarantee", ["exactly-once"])
+@pytest.mark.parametrize(("settings", "guarantee"), [(FREEZING, "exactly-once")])
 def test_one_that_was_stopped_for_a_while_is_fenced_and_comes_back(group: Group) -> None:
     members = [group.start() for _ in range(2)]
     group.shares()
@@ -339,7 +346,7 @@ def test_members_come_and_go_and_die_at_random_and_no_message_is_lost(group: Gro
 
 
 def test_a_plain_start_of_the_job_ends_the_group(project: Project) -> None:
-    project.configure(SETTINGS)
+    project.configure(FREEZING)
     group = Group(project)
     member = group.start()
     group.shares()

@@ -75,12 +75,12 @@ def test_a_coordinator_that_asks_for_long_is_not_missed(directory: Path) -> None
     present: list[bool] = []
 
     def settle_slowly(members: list[str], former: Mapping[str, list[str]]) -> Assignment:
-        # For as long as several sessions: whoever looks sees it alive.
+        # For as long as several sessions: it is seen alive, and shows that five times in each.
         file = directory / "members" / f"{first.name}.member"
         versions = {file.stat().st_mtime_ns}
         while len(versions) < 15:
             versions.add(file.stat().st_mtime_ns)
-            present.append(bool(living(directory / "members", session_s)))
+            present.append(bool(living(directory / "members", 60)))
             threading.Event().wait(0.01)
         return settle(members, former)
 
