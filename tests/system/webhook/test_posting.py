@@ -256,7 +256,8 @@ class TestTriedAgain:
             with posting({"url": receiver.url, "post.timeout.ms": 50}) as out:
                 out.send(b"1")
                 out.flush()
-                assert receiver.bodies == [b"1", b"1"]
+                # A machine that is busy may not answer the second one in time, either.
+                assert len(receiver.bodies) >= 2 and set(receiver.bodies) == {b"1"}
             may_answer.set()
 
     @pytest.mark.parametrize("asked", ["1", lambda: formatdate(time.time() + 2, usegmt=True)])
