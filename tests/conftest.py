@@ -18,7 +18,7 @@ import tests.left_out  # noqa: F401
 from streambench import redaction
 from streambench.config import Config
 from streambench.errors import StreambenchError
-from tests.order import Scheduling, rank, share_a_session
+from tests.order import Scheduling, is_needed_again, rank, share_a_session, share_imports
 from tests.progress import progress, pytest_timeout_set_timer  # noqa: F401 (a fixture and a hook)
 from tests.quick import (  # noqa: F401 (an option and hooks)
     forbid_when_quick,
@@ -97,6 +97,9 @@ def spark_installed() -> None:
 
 _kept_sessions: list[Lease] = []
 
+#: The brokers of this worker that run, by their fixtures.
+_running: dict[str, KafkaNodes | RabbitServer] = {}
+
 
 @pytest.fixture(scope="session")
 def kept_sessions(spark_installed: None) -> list[Lease]:
@@ -117,8 +120,10 @@ def spark(kept_sessions: list[Lease]) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
-    """Stop the Spark session behind the last module that is to have it."""
+    """Stop the Spark session and the brokers behind the last test that is to have them."""
     yield
+    for name in [each for each in _running if not is_needed_again(each, item, nextitem)]:
+        _running.pop(name).stop()
     goes_on = nextitem is not None and (
         nextitem.path == item.path
         or "kept_sessions" in getattr(nextitem, "fixturenames", ())
@@ -143,10 +148,10 @@ def kafka_doors() -> list[tuple[int, int]]:
 
 
 @pytest.fixture(scope="session")
-def kafka(
+def kept_kafka(
     tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int, int]]
 ) -> Iterator[KafkaNodes]:
-    """A real Kafka of one node. It ends with the session, however that ends."""
+    """The Kafka of this worker, which runs while there are tests of it."""
 
     def add_doors(number: int, settings: dict[str, object]) -> None:
         protocols = "listener.security.protocol.map"
@@ -159,9 +164,17 @@ def kafka(
             settings[f"listener.name.door{at}.num.network.threads"] = 1
 
     nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"), add_doors)
-    nodes.start(1, 0)
     yield nodes
     nodes.stop()
+
+
+@pytest.fixture(scope="module")
+def kafka(kept_kafka: KafkaNodes) -> KafkaNodes:
+    """A real Kafka of one node."""
+    if "kafka" not in _running:
+        kept_kafka.start(*() if kept_kafka.cluster else (1, 0))
+        _running["kafka"] = kept_kafka
+    return kept_kafka
 
 
 def kafka_here() -> None:
@@ -186,12 +199,20 @@ def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
-    """A real RabbitMQ. It ends with the session, however that ends."""
+def kept_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    """The RabbitMQ of this worker, which runs while there are tests of it."""
     server = rabbit_server(tmp_path_factory.mktemp("rabbitmq"))
-    server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq(kept_rabbitmq: RabbitServer) -> RabbitServer:
+    """A real RabbitMQ."""
+    if "rabbitmq" not in _running:
+        kept_rabbitmq.start()
+        _running["rabbitmq"] = kept_rabbitmq
+    return kept_rabbitmq
 
 
 def rabbitmq_here() -> None:
@@ -223,12 +244,13 @@ IN_THE_BROWSER = ("02-choosers", "06-debugging")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect tests without the garbage collector, and never have it look at them again.
 
     A million objects come, and all of them stay: every look at them would be in vain."""
     gc.disable()
     try:
+        share_imports(session.config)
         return (yield)
     finally:
         gc.freeze()

@@ -7,8 +7,14 @@ with a long one.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from tests.quick import asked_for
 
 #: All tests on the same Spark session of two threads: to start one takes ten seconds of CPU.
 ON_ONE_SESSION = (
@@ -97,15 +103,73 @@ FIRST = (
 )
 
 
+def share_imports(config: pytest.Config) -> None:
+    """Import a part of the test files in each worker before it collects all of them.
+
+    What one worker has compiled, the others read. In a new checkout all of them would compile everything,
+    each at the same time: ten seconds of CPU."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or not any(Path(each).name == "tests" for each in config.args):
+        return
+    tests = Path(__file__).resolve().parent
+    ignored = config.hook.pytest_ignore_collect
+    files = [
+        file
+        for folder in sorted({file.parent for file in tests.rglob("test_*.py")})
+        if not ignored(collection_path=folder, config=config)
+        for file in sorted(folder.glob("test_*.py"))
+        if not ignored(collection_path=file, config=config)
+    ]
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for file in files[len(files) * number // count : len(files) * (number + 1) // count]:
+        name = ".".join(file.relative_to(tests.parent).with_suffix("").parts)
+        with suppress(Exception, pytest.skip.Exception):  # its collection tells of it
+            import_module(name)
+
+
 class Scheduling(LoadFileScheduling):
     """What is sent to a worker at once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(APART):
-            return nodeid
-        return next(
-            (group[0] for group in TOGETHER if nodeid.startswith(group)), super()._split_scope(nodeid)
-        )
+        return scope(nodeid)
+
+
+def scope(nodeid: str) -> str:
+    """The tests that go to one worker together with this one, in the order of the collection, have the same.
+    """
+    if nodeid.startswith(APART):
+        return nodeid
+    return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.partition("::")[0])
+
+
+#: Of a session: the place of each test, and for each broker the last test of each scope that asks for it.
+_places = pytest.StashKey[dict[str, int]]()
+_last_users = pytest.StashKey[dict[str, dict[str, int]]]()
+
+#: The names of a broker's fixture, and of parameters of tests that ask for it.
+BROKERS = {"kafka": {"kafka"}, "rabbitmq": {"rabbitmq", "amqp"}}
+
+
+def asks_for(item: pytest.Item, broker: str) -> bool:
+    """Return True where a test asks for a broker by its fixtures or by its parameters."""
+    return not BROKERS[broker].isdisjoint(asked_for(item))
+
+
+def is_needed_again(broker: str, item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Return True where a test that comes after ``item`` to this worker asks for the broker."""
+    if following is None:
+        return False
+    if following.path == item.path or asks_for(following, broker):
+        return True
+    stash, items = item.session.stash, item.session.items
+    if _places not in stash:
+        stash[_places] = {each.nodeid: at for at, each in enumerate(items)}
+        stash[_last_users] = {
+            name: {scope(each.nodeid): at for at, each in enumerate(items) if asks_for(each, name)}
+            for name in BROKERS
+        }
+    places, last = stash[_places], stash[_last_users]
+    return places[following.nodeid] <= last[broker].get(scope(following.nodeid), -1)
 
 
 def share_a_session(first: pytest.Item, second: pytest.Item) -> bool:

@@ -103,9 +103,14 @@ def select_quick(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def is_quick(item: pytest.Item) -> bool:
     """Return whether the quick selection has this test."""
+    return SERVERS.isdisjoint(asked_for(item))
+
+
+def asked_for(item: pytest.Item) -> set[str]:
+    """The fixtures that a test asks for, and the parameters that may name one."""
     parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
     kinds = {each.partition("-")[0] for each in parameters if isinstance(each, str)}
-    return SERVERS.isdisjoint(kinds | set(getattr(item, "fixturenames", ())))
+    return kinds | set(getattr(item, "fixturenames", ()))
 
 
 def forbid_when_quick(server: str) -> None:
