@@ -31,11 +31,14 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Installs this package, editable, with the extras $(1). Leaves no stamp when it fails, so that the next run tries again.
+# Spark puts an archive of PySpark first on the path of each Python process. What is imported from it is compiled each time,
+# which takes half a second of CPU; the .pth file takes it off the path, where the same PySpark is installed.
 define install
 	@if $(V)/bin/python -c '' 2>/dev/null; then :; else $(PY) -m venv $(V); fi
 	@[ -x $(V)/bin/uv ] || $(V)/bin/python -m pip install -q uv || true
 	@if [ -x $(V)/bin/uv ] && $(V)/bin/uv pip install -q --python $(V)/bin/python -e '.[$(1)]'; then :; \
 	else echo "uv did not manage, trying pip"; $(V)/bin/python -m pip install -q -e '.[$(1)]'; fi
+	@cp tools/pyspark_zip.pth "$$($(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@touch $@
 endef
 
