@@ -413,7 +413,7 @@ class SnapshotMachine(StateMachine):
 
 
 JobMachine.TestCase.settings = SnapshotMachine.TestCase.settings = settings(
-    max_examples=max(10, settings().max_examples // 5), stateful_step_count=15
+    max_examples=max(6, settings().max_examples // 5), stateful_step_count=15
 )
 TestJobs = JobMachine.TestCase
 TestSnapshots = SnapshotMachine.TestCase
