@@ -27,7 +27,7 @@ MARK = "STREAMBENCH_TEST_RUN"
 MAKE = "STREAMBENCH_TEST_MAKE"
 """In the environment: the process id of the ``make`` without which the run shall not go on."""
 
-_EVERY_S = 1.0
+_EVERY_S = 2.0
 _RETRY_S = 0.1
 _GRACE_S = 60.0
 """So long may an interrupted run take to end by itself."""
