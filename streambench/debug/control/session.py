@@ -161,7 +161,7 @@ class Session(Stops):
             if before == self.position:
                 break  # a branch ends before the newest position
             seen = [moment for kind, moment in moments_of(self.last, self.moment) if kind == holds.kind]
-            if any(map(holds.value, [self._past_moment()] if holds.kind is None else seen)):
+            if any(map(holds.holds, [self._past_moment()] if holds.kind is None else seen)):
                 self._run_again_for_watches()
                 return self.position
         return self.goto(here)

@@ -240,14 +240,14 @@ class TimeTravel(Inspection):
             assert envelope is not None
             if made.kind is None:
                 instance = instance_for(replica.tasks, envelope)
-                return bool(made.value(Moment(at, envelope, instance)))
+                return made.holds(Moment(at, envelope, instance))
             instances = {each.name: each for each in replica.tasks}
 
             def moment(task: str, **seen: Any) -> Moment:
                 return Moment(at, envelope, instances.get(task), **seen)
 
             effects = effects_from(at - at % _EFFECTS).get(at, Effects(at))
-            return any(kind == made.kind and made.value(each) for kind, each in moments_of(effects, moment))
+            return any(kind == made.kind and made.holds(each) for kind, each in moments_of(effects, moment))
 
         return holds
 

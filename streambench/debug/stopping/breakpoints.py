@@ -164,7 +164,7 @@ class Breakpoints:
             assert now is not None
             error: ConditionError | None = None
             try:
-                if not each.condition.value(now):
+                if not each.condition.holds(now):
                     continue
             except ConditionError as problem:
                 error = problem

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoStoreError
-from streambench.errors import StreambenchError, described, shortened
+from streambench.errors import StreambenchError, described, shortened, text_of
 from streambench.model import IncomingMessageEnvelope
 from streambench.suggestions import suggest
 from streambench.syntax import parse
@@ -41,6 +41,8 @@ class Condition:
         """Raises ConditionError for text that is no expression, and for names that are not known."""
         self._namespace: Mapping[str, Any] = namespace or {}
         self._parts: list[tuple[str, Any]] = []
+        self._of_moment: list[str] = []
+        """The names of the moment that an expression looks at."""
         self.of_envelope: Callable[[IncomingMessageEnvelope], object] | None = None
         """The value where an envelope is all that is looked at, without a Moment; None where it is not."""
         self.of_change: Callable[[Callable[[str], Any]], object] | None = None
@@ -72,17 +74,29 @@ class Condition:
         try:
             return self._call(moment)
         except Exception as error:
-            at = f" at {moment.place}" if moment.place else ""
-            failure = ConditionError(
-                f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
-                f"{type(error).__name__}: {error}{_hint(error, moment) or self._hint_of_none(error, moment)}"
-            )
             # An expression has one line, which the text shows.
-            raise failure from (error if self._is_function else None)
+            raise self._failure(error, moment) from (error if self._is_function else None)
+
+    def holds(self, moment: Moment) -> bool:
+        """True where the value at a moment is true. Raises ConditionError, also where it is neither true nor
+        false, as an array."""
+        value = self.value(moment)
+        try:
+            return bool(value)
+        except Exception as error:
+            raise self._failure(error, moment) from error
+
+    def _failure(self, error: Exception, moment: Moment) -> ConditionError:
+        at = f" at {moment.place}" if moment.place else ""
+        hint = _hint(error, moment) or self._hint_of_none(error, moment)
+        return ConditionError(
+            f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
+            f"{type(error).__name__}: {text_of(error)}{hint}"
+        )
 
     def _hint_of_none(self, error: Exception, moment: Moment) -> str:
         """The remedy where a name of the moment is None, and was taken for a value; else empty."""
-        if "NoneType" not in str(error):
+        if "NoneType" not in text_of(error):
             return ""
         for name in self._of_moment:
             if name in _WHY_NONE and getattr(moment, name) is None:
@@ -198,13 +212,13 @@ def _is_constant(node: ast.expr) -> bool:
 def _hint(error: Exception, moment: Moment) -> str:
     """The remedy where an output or an envelope was taken for its message, or a store is missing; else
     empty."""
-    if isinstance(error, NoStoreError) or str(error).startswith("'Stores' object"):
+    if isinstance(error, NoStoreError) or text_of(error).startswith("'Stores' object"):
         return _hint_of_stores(error, list(moment.store))
     is_of_envelope = isinstance(error, AttributeError) and isinstance(error.obj, IncomingMessageEnvelope)
     if is_of_envelope and (name := str(getattr(error, "name", ""))) in ("stream", "system", "partition"):
         return f"; write envelope.ssp.{name}" + _ALONE.get(name, "")
     for kind, name in (("Output", "output"), ("IncomingMessageEnvelope", "envelope")):
-        if str(error).startswith(f"'{kind}' object"):
+        if text_of(error).startswith(f"'{kind}' object"):
             return f"; the message of it is {name}.message"
     return ""
 

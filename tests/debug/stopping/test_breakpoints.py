@@ -368,3 +368,30 @@ def test_forward_until_a_condition_held() -> None:
     assert session.forward_until("message == 'a'") == 3
     assert session.forward_until("message == 'a'") == 3
     assert session.forward_until(lambda moment: moment.offset == "3") == 4 and session.live
+
+
+class _Vague:
+    """Neither true nor false, as an array of several values."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth of this is not known")
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        (lambda moment: moment.message["delay"] > 180, "'NoneType' object is not subscriptable"),
+        (lambda moment: _Vague(), "the truth of this is not known"),
+    ],
+)
+def test_a_function_that_fails_as_a_condition_fails_no_job(condition: Any, says: str) -> None:
+    session = paused(echo, {"mem.in": {0: [None, {"delay": 3}]}})
+    session.watch("w", condition)
+    stop = session.break_on(condition)
+    with pytest.raises(ConditionError, match=rf"cannot be evaluated at mem\.in\.0@0.*{says}.*removes it"):
+        session.step(2)
+    assert (session.state, session.error, session.position) == ("paused", None, 0)
+    session.remove(stop.id)
+    assert session.step() == 1
+    assert list(session.watches()) == ["w"]
+    session.stop()
