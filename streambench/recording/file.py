@@ -112,7 +112,9 @@ class RecordingWriter:
 
     def cut(self, rows: list[Row]) -> None:
         """Close a file to which a block could not be written: behind its last whole block, with these rows
-        where there is room for them."""
+        where there is room for them. One that is closed stays as it is."""
+        if self._file.closed:
+            return
         descriptor = os.dup(self._file.fileno())
         try:
             with contextlib.suppress(OSError):

@@ -136,7 +136,8 @@ class RecordCommands(JobCommands):
         job = found[0] if not names and len(found) == 1 else self.bench.job(names[0] if names else None)
         session = job.marked_already
         if session is None or job not in found:
-            raise MagicError(f"{job.name} is not being recorded: %stream record {job.name} FILE begins it")
+            why = "is not being recorded" if session is None else session.not_recorded
+            raise MagicError(f"{job.name} {why}: %stream record {job.name} FILE begins it")
         with self._running(job):
             print(recorded_line(job, session.stop_recording()))
 

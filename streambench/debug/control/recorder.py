@@ -51,16 +51,19 @@ log = logging.getLogger(__name__)
 DEFAULT_MB = 1024
 _MB = 1 << 20
 _ROWS = 20_000
+_GROWTH = 8
 
 _Message = tuple[str, Any, Any, int | None, Mapping[str, bytes] | None]
 
 
 class Recorded(Struct, frozen=True):
-    """A recording that has ended: its file, with so many messages and bytes."""
+    """A recording that has ended: its file, with so many messages and bytes. ``reason``: why it ended by
+    itself (its size, a full disk), else empty."""
 
     path: Path
     messages: int
     size: int
+    reason: str = ""
 
 
 class Recorder:
@@ -68,16 +71,25 @@ class Recorder:
     none does.
 
     What cannot be written, or a file that reaches its size, ends the recording with a warning, and not the
-    job. ``is_open``: it still records. ``problem``: why it could not write."""
+    job. ``is_open``: it still records. ``problem``: why it could not write. ``reason``: why it ended by
+    itself, else empty."""
 
     def __init__(
-        self, history: History, path: Path, limit_mb: int = DEFAULT_MB, *, since: Block | None = None
+        self,
+        history: History,
+        path: Path,
+        limit_mb: int = DEFAULT_MB,
+        *,
+        since: Block | None = None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """``since``: a block of the history, to begin with. Raises OSError where the file cannot be
-        created."""
+        """``since``: a block of the history, to begin with, for a capture. ``on_end`` is called where it ends
+        by itself. Raises OSError where the file cannot be created."""
         self.path = path
         self.is_open = True
         self.problem: Exception | None = None
+        self.reason = ""
+        self._on_end = on_end
         self._history = history
         self._limit_mb = limit_mb
         self._start = history.latest if since is None else since.start
@@ -97,6 +109,7 @@ class Recorder:
         self._writer = RecordingWriter(path, written(header))
         self._names = [str(ssp) for ssp in history.inputs.ssps]
         self._try(lambda: self._write_state(since))
+        self._size_before = self._writer.size
 
     def note(
         self,
@@ -157,6 +170,8 @@ class Recorder:
 
     def close(self, error: BaseException | None = None) -> None:
         """End the recording. ``error``: what the container failed with."""
+        if error is None:
+            self.flush()
         if self.is_open:
             self._try(lambda: self._end(error))
             self.is_open = False
@@ -166,18 +181,25 @@ class Recorder:
             what()
         except Exception as error:
             # Whatever it is: a recording must not end the job that it records.
-            self.is_open, self.problem = False, error
+            self.problem = error
             reason = (error.strerror or error) if isinstance(error, OSError) else described(error)
             ends = f"ends after {self._done} messages: {reason}"
             self._writer.cut([plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)])
             log.warning(
                 "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
             )
+            self._has_ended(str(reason))
+
+    def _has_ended(self, reason: str) -> None:
+        """Note that it ended by itself. Nothing more is kept for it."""
+        self.is_open, self.reason = False, reason
+        self._order, self._rows = [], []
+        self._on_end()
 
     @property
     def recorded(self) -> Recorded:
         """The recording so far."""
-        return Recorded(self.path, self._done, self._writer.size)
+        return Recorded(self.path, self._done, self._writer.size, self.reason)
 
     @property
     def _done(self) -> int:
@@ -215,16 +237,49 @@ class Recorder:
         return rows
 
     def _flush(self) -> None:
-        order, rows = self._order, [*self._new_streams(), *self._rows]
-        self._order, self._rows = [], []
-        for start in range(0, len(order), _ROWS):
-            part = order[start : start + _ROWS]
-            # In the block of the last ones: a file that is cut has no messages without their windows.
-            last = start + _ROWS >= len(order)
-            self._write_messages(part, self._following(Counter(part)), rows if last else [])
-        if not order:
-            self._writer.write(rows)
-        self._check_size()
+        """Write what was noted, and end the recording where it has reached its size."""
+        if self._write_noted(has_limit=True):
+            return
+        reason = f"at its size, {self._limit_mb} MB: record(path, mb=...) allows more"
+        note = f"the recording ended {reason}"
+        rows = [row for row in self._rows if row.position <= self._done]
+        self._writer.write([*rows, plain_row("note", self._done, note), Row("end", self._done)])
+        self._writer.close()
+        log.warning("%s: %s", self._history.container.name, note)
+        self._has_ended(reason)
+
+    def _write_noted(self, *, has_limit: bool) -> bool:
+        """Write what was noted; False where the file has reached its size with that, or before all of it."""
+        self._rows = [*self._new_streams(), *self._rows]
+        while self._order:
+            count = self._fitting() if has_limit else _ROWS
+            part, self._order = self._order[:count], self._order[count:]
+            self._write_messages(part, self._following(Counter(part)), self._rows_up_to(len(part)))
+            if has_limit and self._is_full:
+                return False
+        self._writer.write(self._rows)
+        self._rows = []
+        return not (has_limit and self._is_full)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._writer.size > self._limit_mb * _MB
+
+    def _fitting(self) -> int:
+        """The number of messages to write before the size of the file is looked at, by their mean so far."""
+        mean = max(1, (self._writer.size - self._size_before) // max(1, self._done))
+        left = (self._limit_mb * _MB - self._writer.size) // mean
+        return max(1, min(_ROWS, left, _GROWTH * self._done))
+
+    def _rows_up_to(self, count: int) -> list[Row]:
+        """Take the rows that belong to the next messages. They stand in one block with these: a file that is
+        cut has no messages without their windows."""
+        rows, end = self._rows, self._done + count
+        # The branch that an "adopt" brings begins before the rows that it replaces, and stands behind them.
+        if self._order and any(row.kind == "adopt" for row in rows):
+            return []
+        self._rows = [row for row in rows if self._order and row.position > end]
+        return [row for row in rows if not self._order or row.position <= end]
 
     def _new_streams(self) -> list[Row]:
         """The numbers of partitions of streams that the tasks have sent to since the last call."""
@@ -233,18 +288,9 @@ class Recorder:
         self._streams.update(new)
         return stream_rows(container.status.systems, new)
 
-    def _check_size(self) -> None:
-        """End a recording that has reached its size."""
-        if self.is_open and self._writer.size > self._limit_mb * _MB:
-            note = f"the recording ended at its size, {self._limit_mb} MB: record(path, mb=...) allows more"
-            self._rows.append(plain_row("note", self._done, note))
-            log.warning("%s: %s", self._history.container.name, note)
-            self._end(None)
-            self.is_open = False
-
     def _end(self, error: BaseException | None) -> None:
-        if self._order:
-            self._flush()
+        # Whole, whatever its size: the failing message and the failure belong to what leads there.
+        self._write_noted(has_limit=False)
         if error is not None:
             self._write_failing()
             self._rows.append(failure_row(error, self._history.container.processed - self._start))

@@ -74,7 +74,7 @@ class Records(HotSwap):
             self._to_record = None
             return Recorded(path, 0, 0)
         if self.recorded_to is None:
-            raise ContainerStateError(f"{self.name} is not being recorded: {words('record')} begins it")
+            raise ContainerStateError(f"{self.name} {self.not_recorded}: {words('record')} begins it")
         self._close_record()
         assert self.recorded is not None
         return self.recorded
@@ -135,6 +135,17 @@ class Records(HotSwap):
         return self._recorder.path if self._recorder is not None and self._recorder.is_open else None
 
     @property
+    def not_recorded(self) -> str:
+        """The words for a session that is not being recorded, with the recording that ended by itself."""
+        ended = self.recorded
+        if ended is None or not ended.reason:
+            return "is not being recorded"
+        return (
+            f"is not being recorded any more (the recording to {ended.path} ended after {ended.messages:,} "
+            f"messages, {ended.reason})"
+        )
+
+    @property
     def to_record(self) -> Path | None:
         """The file of a recording that has not begun yet; None where there is none."""
         return None if self._to_record is None else self._to_record[0]
@@ -147,10 +158,19 @@ class Records(HotSwap):
         self._to_record = None
         history: History = self._history()
         try:
-            self._recorder = Recorder(history, path, mb)
+            recorder = Recorder(history, path, mb, on_end=self._note_ended)
         except OSError as error:
             raise StreambenchError(f"cannot record to {path}: {error.strerror or error}") from error
-        history.reader = self._recorder
+        if recorder.is_open:
+            self._recorder = history.reader = recorder
+        else:
+            self.recorded = recorder.recorded
+
+    def _note_ended(self) -> None:
+        """Note that the recording ended by itself: nothing more is noted for it."""
+        if self._recorder is not None:
+            self.recorded = self._recorder.recorded
+            self._recorder = self._history().reader = None
 
     def _begin_at_commit(self) -> None:
         """Begin the recording, except at the last commit of a stop: no message comes after it, and an earlier

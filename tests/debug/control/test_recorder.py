@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import streambench as sb
+from streambench import debug
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
+from streambench.errors import ContainerStateError, TaskError
 from streambench.recording import Recording
 from streambench.recording.file import RecordingWriter
-from tests.container.test_failure_capture import config_of, process_all, put
+from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 
 BYTES = {"stores.n.msg.serde": "bytes"}
 
@@ -68,3 +71,82 @@ def test_large_entries_of_a_store_end_at_the_size_of_the_recording(tmp_path: Pat
     recording = Recording.read(tmp_path / "r")
     assert len(recording.stores["Partition 0"]["n"]) == 2
     assert "the store n of Partition 0 is too large: a replay begins with a part of it" in recording.notes
+
+
+class LargeState(Sums):
+    """Has a store of some megabytes from its ``init`` on."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        super().init(context)
+        large = context.store("large")
+        for number in range(60):
+            large.put(f"k{number}", os.urandom(50_000))
+
+
+LARGE_STORE = {
+    "stores.large.factory": "memory", "stores.large.key.serde": "string", "stores.large.msg.serde": "bytes",
+}  # fmt: skip
+
+
+def test_a_capture_larger_than_its_limit_has_the_failing_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(tmp_path, task__capture__mb=1, **LARGE_STORE)
+    put(config, "log.in", *GOOD, {"key": "c", "bad": True})
+    session = Session(Container(config, LargeState))
+    session.start()
+    with pytest.raises(TaskError, match="a bad message; captured: "):
+        session.step(10)
+    assert "no capture" not in caplog.text
+    (path,) = tmp_path.rglob("*.capture")
+    recording = Recording.read(path)
+    assert recording.failure is not None
+    assert recording.messages[-1].offset == recording.failure.offset == "6"
+    opened = debug.open(path)
+    assert opened.message is not None and opened.message.message == {"key": "c", "bad": True}
+
+
+def random_texts(count: int, size: int) -> list[dict[str, str]]:
+    return [{"key": os.urandom(size // 2).hex()} for _ in range(count)]
+
+
+def test_a_recording_ends_within_a_few_messages_of_its_size(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(tmp_path)
+    put(config, "log.in", *random_texts(600, 10_000))
+    session = Session(Container(config, process_all))
+    session.record(tmp_path / "r", mb=1)
+    session.start()
+    assert session.step(600) == 600
+    assert (tmp_path / "r").stat().st_size < 1.1 * (1 << 20)
+    recording = Recording.read(tmp_path / "r")
+    assert 50 < len(recording) < 600
+    assert debug.open(recording, process_all).position == len(recording)
+    # Known at once, and it is over: not only at the stop.
+    assert session.recorded is not None and session.recorded.messages == len(recording)
+    assert "its size, 1 MB" in session.recorded.reason
+    with pytest.raises(ContainerStateError, match=r"not being recorded any more .* at its size, 1 MB"):
+        session.stop_recording()
+    session.record(tmp_path / "again")
+    session.stop()
+    assert caplog.text.count("the recording ended at its size") == 1
+
+
+def test_a_recording_that_cannot_be_closed_does_not_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(config_of(tmp_path), "log.in", *GOOD)
+    session = Session(Container(config_of(tmp_path), process_all))
+    session.record(tmp_path / "r")
+    session.start()
+    session.step(3)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streambench.recording.file.os.fsync", fail)
+        assert session.stop_recording().reason == "Input/output error"
+    assert session.step(3) == 3
+    session.stop()
