@@ -141,13 +141,16 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
     """The fewest messages that still fail, written beside the recording."""
     from streambench.debug.replay.shrinking import shrink, small_path
     from streambench.debug.wording import speaking
+    from streambench.recording.file import check_target
 
+    path = small_path(file)
+    check_target(path)
     with _status("shrinking") as update, speaking("terminal"):
         small = shrink(
             recording, task=task, recorded_source=recorded_source,
             progress=lambda left, tried: update(f"shrinking: {left:,} messages left, {tried:,} runs"),
         )  # fmt: skip
-    path = small.save(small_path(file))
+    small.save(path)
     print(f"shrunk to {len(small):,} of {len(recording):,} messages: {path}")
     return small
 

@@ -6,7 +6,9 @@ killed, all blocks but a torn last one can be read."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ import msgspec
 
 from streambench.errors import StreambenchError, described
 from streambench.fsync import fsync_directory
+from streambench.locks import Held, is_locked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +34,7 @@ BLOCK_MESSAGES, BLOCK_S = 1_000, 1.0
 BLOCK_BYTES = 64 << 20
 """A block ends at so many bytes. A column of Arrow holds 2 GiB at most."""
 
+_IN_USE = "another recording is being written to it; end that one first, or name another file"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -66,11 +70,11 @@ def schema(header: Mapping[str, Any]) -> pa.Schema:
 
 class RecordingWriter:
     """Writes a recording. ``size``, ``messages``: the number of bytes and messages so far. With ``is_whole``
-    the file appears under its name when it is closed without an exception; else it is there from the start
-    on, and grows."""
+    the file appears under its name when it is closed without an exception. Else it is there from the start
+    on, grows, and is locked until it ends."""
 
     def __init__(self, path: Path, header: Mapping[str, Any], *, is_whole: bool = False) -> None:
-        """Raises OSError."""
+        """Raises OSError, BlockingIOError where another recording is being written to the file."""
         import pyarrow as pa
 
         self.path = path
@@ -79,7 +83,13 @@ class RecordingWriter:
         self._is_whole = is_whole
         self._written_to = path.with_name(f".{path.name}.{os.getpid()}.tmp") if is_whole else path
         self._schema = schema({"version": VERSION, **header})
-        self._file = open(self._written_to, "wb")  # noqa: SIM115 - closed by close()
+        lock = None if is_whole else _locked(path)
+        self._release = weakref.finalize(self, bool if lock is None else lock.release)
+        try:
+            self._file = open(self._written_to, "wb")  # noqa: SIM115 - closed by close()
+        except OSError:
+            self._release()
+            raise
         try:
             options = pa.ipc.IpcWriteOptions(compression="zstd")
             self._stream = pa.ipc.new_stream(self._file, self._schema, options=options)
@@ -129,6 +139,7 @@ class RecordingWriter:
             pass
         finally:
             os.close(descriptor)
+            self._release()
 
     def close(self) -> None:
         """End the file, durably. Raises OSError."""
@@ -140,6 +151,7 @@ class RecordingWriter:
             self.size = self._file.tell()
             os.fsync(self._file.fileno())
             self._file.close()
+            self._release()
             if self._is_whole:
                 os.replace(self._written_to, self.path)
                 fsync_directory(self.path.parent)
@@ -151,6 +163,7 @@ class RecordingWriter:
         """Close the file; one that is not whole goes."""
         with contextlib.suppress(OSError):
             self._file.close()
+        self._release()
         if self._is_whole:
             with contextlib.suppress(OSError):
                 self._written_to.unlink(missing_ok=True)
@@ -195,6 +208,8 @@ def check_target(path: Path) -> None:
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         reason = "it is a directory" if path.is_dir() else "it cannot be written"
         raise StreambenchError(f"cannot record to {path}: {reason}")
+    if is_locked(path):
+        raise StreambenchError(f"cannot record to {path}: {_IN_USE}")
     if path.exists() and path.stat().st_size:
         try:
             read_header(path)
@@ -235,6 +250,17 @@ def read_rows(
             headers = COLUMNS.index("headers")
             columns[headers] = [None if each is None else dict(each) for each in columns[headers]]
             yield from map(Row, *columns)
+
+
+def _locked(path: Path) -> Held | None:
+    """The lock of a recording that is to be written; None where there are no locks. Raises BlockingIOError
+    where another recording is being written to it."""
+    try:
+        return Held.locked(path)
+    except BlockingIOError:
+        raise BlockingIOError(errno.EWOULDBLOCK, _IN_USE) from None
+    except OSError:
+        return None  # to open it says what is wrong
 
 
 def _blocks(columns: Mapping[str, list[Any]]) -> Iterator[Mapping[str, list[Any]]]:

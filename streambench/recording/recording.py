@@ -23,6 +23,7 @@ from streambench.recording.file import (
     BLOCK_S,
     RecordingWriter,
     Row,
+    check_target,
     damaged,
     read_header,
     read_rows,
@@ -285,8 +286,10 @@ class Recording:
         return Recording(self.header, rows)
 
     def save(self, path: str | Path) -> Path:
-        """Write the recording to a file, durably. Raises OSError."""
+        """Write the recording to a file, durably. A recording of that name is replaced. Raises OSError, and
+        StreambenchError where the file is no recording, or is being recorded to."""
         path = Path(path)
+        check_target(path)
         with RecordingWriter(path, headers.written(self.header), is_whole=True) as writer:
             for start in range(0, len(self._rows), _ROWS_PER_BLOCK):
                 writer.write(list(self._rows[start : start + _ROWS_PER_BLOCK]))

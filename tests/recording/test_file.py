@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streambench.errors import StreambenchError
-from streambench.recording.file import RecordingWriter, Row, read_rows
+from streambench.recording.file import RecordingWriter, Row, check_target, read_rows
 
 
 def test_a_file_that_is_cut_ends_with_its_last_whole_block(tmp_path: Path) -> None:
@@ -72,3 +73,22 @@ def test_a_recording_is_written_without_pandas(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     assert [row.timestamp for row in read_rows(tmp_path / "r")] == [None, *range(1, 300)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_that_is_being_recorded_to_is_refused_until_it_ends(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    first = RecordingWriter(path, {})
+    first.write([Row("message", 1)])
+    with pytest.raises(BlockingIOError, match="another recording is being written to it; end that one"):
+        RecordingWriter(path, {})
+    with pytest.raises(StreambenchError, match=r"r: another recording is being written to it; end that"):
+        check_target(path)
+    first.close()
+    assert list(read_rows(path)) == [Row("message", 1)]
+    check_target(path)
+    RecordingWriter(path, {}).cut([Row("end", 0)])
+    RecordingWriter(path, {}).close()
+    RecordingWriter(path, {})  # dropped without an end, as by a notebook
+    gc.collect()
+    check_target(path)

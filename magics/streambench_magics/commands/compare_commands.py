@@ -15,6 +15,7 @@ from streambench.debug.crash.crash_lines import crash_lines, report_lines
 from streambench.debug.message_text import message_text, short_text
 from streambench.debug.replay.shrinking import shrink, small_path
 from streambench.debug.stopping.slices import Progress
+from streambench.recording.file import check_target
 from streambench.recording.recording import Recording
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import late_status, status_line
@@ -84,13 +85,15 @@ class CompareCommands(JobCommands):
 
     def _shrink(self, args: Namespace) -> None:
         path = Path(args.file).expanduser()
+        to = small_path(path) if args.to is None else Path(args.to).expanduser()
         recording = Recording.read(path)
+        check_target(to)
         recorded = recording.header.task.name
         name = args.task or (recorded if recorded in self.bench.tasks else None)
         task = None if name is None else self.bench.version(name)
         with status_line(f"shrinking {path.name}, {counted(len(recording), 'message')}") as update:
             small = shrink(recording, task=task, progress=_shown(update))
-        to = small.save(small_path(path) if args.to is None else Path(args.to).expanduser())
+        small.save(to)
         fail = "still fails" if len(small) == 1 else "still fail"
         print(f"{counted(len(small), 'message')} of {len(recording):,} {fail} alike: {to}")
         for message in list(small.decoded())[:_MOST_SHOWN]:

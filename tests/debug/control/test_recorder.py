@@ -15,7 +15,7 @@ import streambench as sb
 from streambench import debug
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
-from streambench.errors import ContainerStateError, TaskError
+from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording import Recording
 from streambench.recording.file import RecordingWriter
 from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
@@ -150,3 +150,24 @@ def test_a_recording_that_cannot_be_closed_does_not_end_the_job(
         assert session.stop_recording().reason == "Input/output error"
     assert session.step(3) == 3
     session.stop()
+
+
+def test_two_jobs_do_not_record_to_one_file(tmp_path: Path) -> None:
+    sessions = []
+    for name in ("a", "b"):
+        config = config_of(tmp_path / name, job__name=name)
+        put(config, "log.in", *GOOD)
+        sessions.append(Session(Container(config, process_all)))
+        sessions[-1].record(tmp_path / "r")
+    first, second = sessions
+    first.start()
+    with pytest.raises(StreambenchError, match="cannot record to .*r: another recording is being written"):
+        second.start()
+    with pytest.raises(StreambenchError, match="cannot record to .*r: another recording is being written"):
+        Session(Container(config, process_all)).record(tmp_path / "r")
+    first.step(6)
+    with pytest.raises(StreambenchError, match="another recording is being written"):
+        Recording.read(tmp_path / "r").save(tmp_path / "r")
+    first.stop()
+    recording = Recording.read(tmp_path / "r")
+    assert (recording.job, len(recording)) == ("a-1", 6)

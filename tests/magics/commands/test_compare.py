@@ -136,15 +136,27 @@ def test_compare_names_what_is_missing(tally: Shell) -> None:
     assert "Tally" in tally.completions("%stream compare T")
 
 
-def test_shrink_writes_the_fewest_messages_that_fail(tally: Shell) -> None:
+def recorded_until_it_fails(tally: Shell) -> None:
     tally.run(FAILING)
     tally.run("%stream create Failing --config tallied")
     tally.run("session = (get_ipython().magics_manager.registry['StreamMagics'].bench.job('Failing'))")
     tally.run("session.start(); session.session.record('long.recording')")
     tally.fails("%stream step 10")
+
+
+def test_shrink_writes_the_fewest_messages_that_fail(tally: Shell) -> None:
+    recorded_until_it_fails(tally)
     shown = tally.run("%stream shrink long.recording").splitlines()
     assert shown[-2:] == [
         "1 message of 4 still fails alike: long.small.recording",
         "        mem.words.0@3  c",
     ]
     assert Path("long.small.recording").is_file()
+
+
+def test_shrink_replaces_no_file_that_is_no_recording(tally: Shell) -> None:
+    recorded_until_it_fails(tally)
+    Path("mine.py").write_text("print('mine')")
+    shown = tally.fails("%stream shrink long.recording --to mine.py")
+    assert "cannot record to mine.py: there is a file of that name, which is no recording" in shown
+    assert Path("mine.py").read_text() == "print('mine')"
