@@ -32,7 +32,7 @@ def replay(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="COND", help="Stop before the message for which this holds: \"key == 'a'\"."),
+        typer.Option(metavar="COND", help="Stop at the message for which this holds: \"key == 'a'\"."),
     ] = None,
     to_test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a pytest file that runs the recording.")
@@ -102,13 +102,15 @@ def _run(session: Session, recording: Recording, until: str | None) -> None:
         print("".join(f"{line}\n" for line in value_line(session.message_of(error))), end="", file=sys.stderr)
         raise
     _print_last(session)
-    stands = session.container.held
-    if until is not None and stands is None:
+    stopped, stands = session.stopped_at, session.container.held
+    if until is not None and stopped is None:
         print(f"error: {until} held at none of the messages", file=sys.stderr)
         raise typer.Exit(1)
     if stands is not None:
         where = f"before {session.position + 1:,}: {stands.ssp}@{stands.offset}"
         print("\n".join([where, *value_line(stands)]))
+    elif stopped is not None:
+        print(f"stopped behind {session.position:,}: {stopped}")
     else:
         ended = "" if recording.failure is None else ", and it no longer fails"
         print(f"{session.position:,} of {len(recording):,} messages processed{ended}")

@@ -121,6 +121,35 @@ def test_a_replay_stops_where_a_condition_holds(broken: Project) -> None:
     assert "held at none" in broken.fails("replay", path, "--until", "message['n'] == 7", *mended)
 
 
+@pytest.mark.parametrize(
+    ("condition", "stop"),
+    [
+        ("output.message == 0.5", "stopped behind 1: output.message is 0.5"),
+        ("after == 2", "stopped behind 2: after is 2"),
+    ],
+)
+def test_a_replay_stops_behind_the_message_of_an_output_or_change(
+    broken: Project, condition: str, stop: str
+) -> None:
+    path = captured(broken)
+    assert broken.ok("replay", path, "--until", condition).splitlines()[-1] == stop
+
+
+def test_a_replay_that_fails_where_a_condition_on_errors_holds_fails(broken: Project) -> None:
+    shown = broken.run("replay", captured(broken), "--until", "error is not None")
+    assert shown.returncode == 1
+    assert "it fails after 2 of 3 messages" in shown.stderr
+
+
+def test_a_file_in_the_way_of_a_shrunk_recording_is_kept(broken: Project) -> None:
+    path = captured(broken)
+    there = Path(path).with_name("1-c0.small.capture")
+    there.write_text("my notes")
+    error = broken.fails("replay", path, "--shrink")
+    assert f"cannot record to {there}: there is a file of that name, which is no recording" in error
+    assert there.read_text() == "my notes"
+
+
 def test_a_capture_goes_where_the_command_says(broken: Project) -> None:
     assert captured(broken, "--capture", "there") == "there/ratio-1/1-c0.capture"
     assert Path("there/ratio-1/1-c0.capture").is_file()
