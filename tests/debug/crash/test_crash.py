@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter as Bag
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from streambench.container.outputs.direct_writer import writing
 from streambench.debug import crash_everywhere
 from streambench.debug.control.session import Session
 from streambench.debug.crash.crash import Crash
-from streambench.debug.crash.crash_report import Report
+from streambench.debug.crash.crash_report import CrashStep, Report
 from streambench.errors import ContainerStateError
 from streambench.system.log import open_log
 from tests.conftest import CHECKOUT
@@ -494,10 +496,8 @@ def on_disk(path: Path | str, guarantee: str) -> sb.Config:
     )
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_real_kill_leaves_the_outputs_twice_that_were_foretold(tmp_path: Path, guarantee: str) -> None:
-    config = on_disk(tmp_path, guarantee)
-    words = ["a", "b", "commit", "a", "b", "a"]
+def fill_input(config: sb.Config, words: Sequence[str]) -> None:
+    """Write the input of the job: one partition with these words."""
 
     def write(systems: Any) -> None:
         stream = sb.SystemStream("mem", "in")
@@ -506,6 +506,12 @@ def test_a_real_kill_leaves_the_outputs_twice_that_were_foretold(tmp_path: Path,
             writer.send(sb.OutgoingMessageEnvelope(stream, orjson.dumps(word)) for word in words)
 
     with_systems(config, write)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_real_kill_leaves_the_outputs_twice_that_were_foretold(tmp_path: Path, guarantee: str) -> None:
+    config = on_disk(tmp_path, guarantee)
+    fill_input(config, ["a", "b", "commit", "a", "b", "a"])
     arguments = [sys.executable, "-c", PROGRAM, str(tmp_path), guarantee, "5"]
     done = subprocess.run(arguments, cwd=CHECKOUT, capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -518,6 +524,76 @@ def test_a_real_kill_leaves_the_outputs_twice_that_were_foretold(tmp_path: Path,
     found = Bag(str(orjson.loads(row["value"])) for row in rows)
     assert [each for each, count in found.items() if count > 1] == list(map(str, twice))
     assert twice == ([["a", 2], ["b", 2]] if guarantee == "at-least-once" else [])
+
+
+def inside_commit(step: CrashStep | None) -> bool:
+    return step is not None and step.inside_commit
+
+
+@pytest.mark.parametrize("store", ["memory", "rocksdb"])
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("seed", range(20 if SOAK else 1))
+def test_crashes_everywhere_on_disk_are_foretold(
+    tmp_path: Path, store: str, guarantee: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    words = [
+        chance.choice("abc") + "".join(chance.sample("wwsskdlof", 2)) + chance.choice(["1", "", ""])
+        for _ in range(chance.randrange(5, 15))
+    ]
+
+    def config_in(path: Path) -> sb.Config:
+        loose = {f"stores.loose.{name}": STORE[f"stores.n.{name}"] for name in ("key.serde", "msg.serde")}
+        return on_disk(path, guarantee).with_values(
+            {
+                **loose,
+                "stores.n.factory": store,
+                "stores.loose.factory": "memory",
+                "stores.loose.changelog": "none",
+                "job.logged.store.base.dir": path / "stores",
+            }
+        )
+
+    def sent(path: Path) -> Bag[str]:
+        with open_log(path) as streams:
+            batches = streams.partition("out", 0).read(0) if (path / "out").is_dir() else ()
+            return Bag(row["value"].decode() for batch in batches for row in batch.to_pylist())
+
+    before = tmp_path / "before"
+    fill_input(config_in(before), words)
+    shutil.copytree(before, tmp_path / "whole")
+    session = Session(sb.Container(config_in(tmp_path / "whole"), Chance))
+    session.record(tmp_path / "run.recording")
+    session.start()
+    session.run("caught-up")
+    session.wait()
+    report = crash_everywhere(session)
+    session.stop()
+    assert str(crash_everywhere(tmp_path / "run.recording", task=Chance)) == str(report)
+    verdicts = {each.position: each for each in report.unsafe}
+    positions = [each for each in range(1, len(words) + 1) if not inside_commit(verdicts.get(each))]
+    for position in positions if SOAK else chance.sample(positions, 2):
+        found = []
+        for crashes in (False, True):
+            path = tmp_path / f"{position}-{crashes}"
+            shutil.copytree(before, path)
+            container = sb.Container(config_in(path), Chance)
+            container.start()
+            container.step(position)
+            if crashes:
+                container.abandon()
+                container = sb.Container(config_in(path), Chance)
+                container.start()
+                (partition,) = container.snapshot().partitions
+                container.step(position - int(partition.position))
+            container.commit()
+            container.stop()
+            found.append(sent(path))
+        undisturbed, crashed = found
+        verdict = verdicts.get(position, CrashStep(position=position))
+        more = sum(verdict.twice.values()) + sum(verdict.new.values())
+        assert (position, (crashed - undisturbed).total()) == (position, more)
+        assert (position, (undisturbed - crashed).total()) == (position, sum(verdict.lost.values()))
 
 
 def test_a_report_without_steps_says_that_there_are_none() -> None:
