@@ -57,7 +57,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _lab(browser: Browser, *, scale: int) -> Iterator[JupyterLab]:
-    context = browser.new_context(viewport={"width": 1360, "height": 1000}, device_scale_factor=scale)
+    context = browser.new_context(viewport={"width": 1360, "height": 1200}, device_scale_factor=scale)
     with tempfile.TemporaryDirectory() as folder, JupyterLab(Path(folder), context) as lab:
         yield lab
 
@@ -99,7 +99,10 @@ def _of_tutorial(lab: JupyterLab, name: str, tab: str, more: int) -> None:
 def _take(output: Locator, to: Path) -> None:
     # The button that was pressed last, or the page's own, must not stand out.
     output.page.mouse.move(0, 0)
-    output.locator(".sb-panel").screenshot(path=to)
+    panel = output.locator(".sb-panel")
+    # At the edge of the page, a line of the toolbar would be in the picture.
+    panel.evaluate("(each) => each.scrollIntoView({block: 'center'})")
+    panel.screenshot(path=to)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The live panel in a real JupyterLab: it ticks, its buttons act, its last frame is true, and a table stays
 when it is gone.
 
-``STREAMBENCH_SCREENSHOTS=docs pytest tests/browser/test_panel.py`` leaves its pictures there: panel.png (the
-README's) and panel-dark.png.
+``STREAMBENCH_SCREENSHOTS=DIR pytest tests/browser/test_panel.py`` leaves its pictures in DIR. ``docs/panel.py`` takes
+those of the README and of the tutorials.
 """
 
 from __future__ import annotations
