@@ -1,8 +1,8 @@
 """The live panel in a real JupyterLab: it ticks, its buttons act, its last frame is true, and a table stays
 when it is gone.
 
-``STREAMBENCH_SCREENSHOTS=DIR pytest tests/browser/test_panel.py`` leaves its pictures in DIR. ``docs/panel.py`` takes
-those of the README and of the tutorials.
+``STREAMBENCH_SCREENSHOTS=DIR pytest tests/browser/test_panel.py`` leaves its pictures in DIR. Those of the
+README and of the tutorials are taken by ``docs/panel.py``.
 """
 
 from __future__ import annotations

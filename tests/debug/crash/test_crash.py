@@ -557,7 +557,7 @@ def test_crashes_everywhere_on_disk_are_foretold(
     def sent(path: Path) -> Bag[str]:
         with open_log(path) as streams:
             batches = streams.partition("out", 0).read(0) if (path / "out").is_dir() else ()
-            return Bag(row["value"].decode() for batch in batches for row in batch.to_pylist())
+            return Bag(str(row["value"]) for batch in batches for row in batch.to_pylist())
 
     before = tmp_path / "before"
     fill_input(config_in(before), words)
