@@ -3,8 +3,8 @@
 PY ?= python3
 V := .venv
 ARGS ?=
-# One more than there are cores: tests wait for servers and disks for a third of their time.
-WORKERS ?= $(shell $(PY) -c 'import os; print(min(os.cpu_count() or 1, 8) + 1)' 2>/dev/null || echo 2)
+# Two more than there are cores: tests wait for servers, disks and processes for half of their time.
+WORKERS ?= $(shell $(PY) -c 'import os; print(min(os.cpu_count() or 1, 8) + 2)' 2>/dev/null || echo 3)
 
 # uv brings its own certificates; behind a proxy that has its own, only the system's work.
 export UV_SYSTEM_CERTS := 1

@@ -60,9 +60,8 @@ APART = (
     "tests/system/webhook/test_kills.py",
 )
 
-#: What takes longest comes first, and first of all what takes longest under SOAK=1. The first three workers
-#: begin with what needs no Spark: the archive of its classes is being made. The others come after them, in no
-#: order.
+#: What takes longest comes first, and first of all what takes longest under SOAK=1. The first workers begin
+#: with what needs no Spark: the archive of its classes is being made. The others come after these, unordered.
 FIRST = (
     "tests/faults/test_kills.py",
     "tests/faults/kafka/test_campaign.py",
