@@ -76,6 +76,7 @@ class ChoiceBurst:
         if depth == 1:
             self._envelopes = [queue.popleft() for _ in partitions]
         else:
+            # A column per partition, its candidate first. The rows are the order in which they are chosen.
             columns = [[queue.popleft(), *_first(partition.decoded, depth - 1)] for partition in partitions]
             self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
         queue.extend([partition.decoded.popleft() for partition in partitions])
@@ -103,6 +104,8 @@ class ChoiceBurst:
         was not processed, else 0."""
         self.last, self._chosen = last, len(self._envelopes)
         if last is self._envelopes[-1]:
+            # Nothing to put back but one: the chooser gets the next message of a partition only after the
+            # choice, and the queue has that of the last partition already.
             self.served = self._partitions[-1]
             self.served.decoded.appendleft(self._queue.pop())
         else:
@@ -113,6 +116,8 @@ class ChoiceBurst:
             )
             self._put_back()
         self.done = done = max(0, self._chosen - unfinished)
+        # The last row that was processed has the last message of each partition. It may begin within a row:
+        # the subscriptions are turned accordingly.
         start = max(0, done - len(self._partitions))
         at = start % len(self._partitions)
         last_ones = self._envelopes[start:done]
@@ -122,19 +127,25 @@ class ChoiceBurst:
             subscription.offset = envelope.offset  # Step 2: offset
 
     def _put_back(self) -> None:
+        # The messages lie in rows of one per partition. The last row that was begun has ``within`` messages
+        # that were chosen, those of the first partitions.
         at, width = self._chosen, len(self._partitions)
         within = at % width
         if at:
             self.served = self._partitions[within - 1]
+        # What became the candidates as the burst was planned, the last partition first.
         following = [self._queue.pop() for _ in self._partitions]
         first: list[IncomingMessageEnvelope] = []
         behind: list[IncomingMessageEnvelope] = []
         for place, partition in enumerate(self._partitions):
             is_through = place < within
+            # In each row from there on, the message of this partition, and the candidate behind them.
             left = [
                 *self._envelopes[at - within + place + is_through * width :: width],
                 following[-1 - place],
             ]
+            # The partition chosen last has no candidate: it offers its next message as after any choice.
+            # Those that were chosen in this row stand behind those that were not.
             if partition is not self.served:
                 (behind if is_through else first).append(left.pop(0))
             partition.decoded.extendleft(reversed(left))

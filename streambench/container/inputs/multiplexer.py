@@ -93,6 +93,7 @@ class Multiplexer:
             self.chooser.update(partition.buffer.popleft())
             return
         self._starved[partition] = None
+        # A reader thread gets its credit back once per buffer that was emptied, not with each message.
         if partition.unreturned_credit:
             self._consumers.consumed(partition.ssp, partition.unreturned_credit)
             partition.unreturned_credit = 0
@@ -129,6 +130,7 @@ class Multiplexer:
 
     def poll_starved(self) -> bool:
         """Poll for the partitions that ran dry; whether the chooser got a candidate by it."""
+        # One poll for all partitions of a system: most consumers fetch for all of them at once.
         before = len(self._starved)
         systems: dict[str, list[PartitionBuffer]] = {}
         for partition in self._starved:
@@ -271,6 +273,7 @@ class Multiplexer:
         count = len(messages)
         if partition.end is not None and count and not self._before(partition, messages.offset(count - 1)):
             partition.state = _FINISHED
+            # Offsets are compared by the system, a call each: few of a long batch are looked at.
             count = bisect_left(
                 range(count), True, key=lambda at: not self._before(partition, messages.offset(at))
             )
