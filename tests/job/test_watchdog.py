@@ -59,10 +59,12 @@ def test_a_run_that_hangs_at_a_message_ends_and_names_it(
 def test_of_several_containers_the_hanging_one_is_named_without_a_commit(project: Project) -> None:
     project.fill(10)
     project.pipes()
-    # Long enough for the other one to stop, which may be about to start.
+    # Long enough for the other one to stop, which waits for messages by then.
     project.configure(HANGS, **{"job.container.count": 2, "task.shutdown.ms": 3000})
     with project.start("run", "job.properties") as job:
         project.await_reached()
+        while not {1, 3, 5, 7, 9} <= set(project.outputs()):
+            assert job.poll() is None
         job.terminate()
         _, errors = job.communicate()
     assert job.returncode == 1
