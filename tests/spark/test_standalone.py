@@ -22,7 +22,7 @@ from streambench.spark.source.options import as_options
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import Job, connect_port, jvm_options, leaving_no_process
 from tests.spark.test_programs import run_script
-from tests.surroundings import SOAK
+from tests.surroundings import SOAK, only_soak
 
 COUNTING = {
     "stores.counts.factory": "memory",
@@ -284,6 +284,7 @@ def kills_its_executor_at(number: int, directory: Path) -> type[StreamTask]:
     return Kills
 
 
+@only_soak("the next test kills an executor as well")
 def test_nothing_is_lost_when_an_executor_is_killed(job: Job, session: Any) -> None:
     job.send(0, 400)
     result = deploy(job.config, kills_its_executor_at(201, job.directory), spark=session)
@@ -311,6 +312,8 @@ def test_exactly_once_has_no_duplicates_when_an_executor_is_killed(
         list(range(0, 400, 2)),
         list(range(1, 400, 2)),
     ]
+    job.send(400, 410)
+    assert deploy(job.config, kills_its_executor_at(215, job.directory), spark=session).messages == 10
 
 
 def test_a_frame_is_written_once_though_an_executor_is_killed_meanwhile(job: Job, session: Any) -> None:
