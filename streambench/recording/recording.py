@@ -270,7 +270,8 @@ class Recording:
 
     def only(self, places: Sequence[int]) -> Recording:
         """The same recording with only the messages at these places (from 0 on), in their order. Windows,
-        ends of inputs and commits stay where they are among the messages that stay."""
+        ends of inputs and commits stay where they are among the messages that stay, and the failure where its
+        message does."""
         kept = set(places)
         before = [0]
         for place in range(len(self.messages)):
@@ -281,9 +282,20 @@ class Recording:
             if row.kind == "batch":
                 count = before[at] - before[max(0, at - int(row.offset or 1))]
                 rows += [batch_row(before[at], count)] if count > 1 else []
+            elif row.kind == "failure" and row.source is not None and at not in kept:
+                continue
             elif row.kind != "message" or at - 1 in kept:
                 rows.append(replace(row, position=before[at]))
         return Recording(self.header, rows)
+
+    def with_failure(self, row: Row | None) -> Recording:
+        """The same messages, which end with this failure (see ``failure_row``), or without one."""
+        other = copy(self)
+        others = [each for each in self._rows if each.kind not in ("failure", "end")]
+        end = [each for each in self._rows if each.kind == "end"]
+        other._rows = [*others, *([] if row is None else [row]), *end]
+        vars(other).pop("failure", None)  # made of the rows
+        return other
 
     def save(self, path: str | Path) -> Path:
         """Write the recording to a file, durably. A recording of that name is replaced. Raises OSError, and

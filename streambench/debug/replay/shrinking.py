@@ -10,7 +10,9 @@ from typing import Any
 from streambench.debug.replay.replay import open as open_recording
 from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.errors import StreambenchError, TaskError, class_name
+from streambench.recording.file import Row
 from streambench.recording.recording import Recording
+from streambench.recording.stream_rows import failure_row
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +34,14 @@ def shrink(
     """The recording with the fewest messages that still fails: none of them can be left out.
 
     ``failing``: returns true for a recording that fails; without it, the one that fails with the same
-    exception, raised at the same line. ``task`` and ``recorded_source``: the code to run, as for ``open``.
+    exception, raised at the same line, which is the failure of the result. ``task`` and ``recorded_source``:
+    the code to run, as for ``open``.
 
     A KeyboardInterrupt ends it with the smallest recording so far. Raises StreambenchError where the
     recording does not fail."""
     whole = recording if isinstance(recording, Recording) else Recording.read(recording)
-    fails = failing or _same_failure(task, recorded_source=recorded_source)
+    same = _SameFailure(task, recorded_source=recorded_source)
+    fails = failing or same
     if not fails(whole):
         raise StreambenchError(
             f"{whole.path or whole.job} does not fail when it is run again: there is nothing to shrink"
@@ -55,7 +59,7 @@ def shrink(
                 best = smaller
     except KeyboardInterrupt:
         log.warning("interrupted: the smallest recording so far has %d messages", len(best))
-    return whole.only(best)
+    return whole.only(best) if failing else same.ended(whole.only(best))
 
 
 def small_path(path: Path) -> Path:
@@ -91,31 +95,38 @@ def _smaller(
             parts = 0 if size == 1 else min(len(left), parts * 2)
 
 
-def _same_failure(task: Any, *, recorded_source: bool) -> Failing:
-    """A function that returns true where a recording fails as the first one does that it is given."""
-    wanted: list[str | None] = []
+class _SameFailure:
+    """Returns true where a recording fails as the first one does that it is given."""
 
-    def fails(recording: Recording) -> bool:
-        kind = failure_kind(recording, task, recorded_source=recorded_source)
-        if not wanted:
-            wanted.append(kind)
-        return kind is not None and kind == wanted[0]
+    def __init__(self, task: Any, *, recorded_source: bool) -> None:
+        self._task, self._recorded_source = task, recorded_source
+        self._wanted: str | None = None
+        self._row: Row | None = None
+        self._end = 0
 
-    return fails
+    def __call__(self, recording: Recording) -> bool:
+        session = open_recording(
+            recording, self._task, recorded_source=self._recorded_source, history=False, at_end=False
+        )
+        try:
+            session.run("caught-up")
+            session.wait()
+        except StreambenchError as error:
+            kind = _kind(error)
+            self._wanted = self._wanted or kind
+            if kind == self._wanted:
+                done, failing = session.position, session.container.status.progress.unfinished_count
+                self._row = failure_row(error, done)
+                self._end = len(recording) if self._row.source is None else done + failing
+                return True
+        finally:
+            if session.container.state == "running":
+                session.abandon()
+        return False
 
-
-def failure_kind(recording: Recording, task: Any = None, *, recorded_source: bool = False) -> str | None:
-    """The exception and the line with which a recording fails when it is run; None where it does not."""
-    session = open_recording(recording, task, recorded_source=recorded_source, history=False, at_end=False)
-    try:
-        session.run("caught-up")
-        session.wait()
-    except StreambenchError as error:
-        return _kind(error)
-    finally:
-        if session.container.state == "running":
-            session.abandon()
-    return None
+    def ended(self, recording: Recording) -> Recording:
+        """The last recording that failed so, up to its failing message, with its failure."""
+        return recording.only(range(min(self._end, len(recording)))).with_failure(self._row)
 
 
 def _kind(error: BaseException) -> str:

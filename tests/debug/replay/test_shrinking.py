@@ -134,3 +134,58 @@ def test_a_shrunk_recording_of_a_job_is_saved_and_opened_at_the_failure(tmp_path
     assert opened.message is not None and opened.message.message == 90
     with pytest.raises(TaskError, match="seen all"):
         opened.step()
+
+
+class AtSeven(sb.StreamTask):
+    """Fails where its sum is seven."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        self.total = 0
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.total += envelope.message
+        if self.total == 7:
+            raise ValueError(f"seven at offset {envelope.offset}")
+
+
+def test_a_shrunk_recording_names_the_message_at_which_it_fails(tmp_path: Path) -> None:
+    bench = Bench(AtSeven, {"mem.in": {0: [5, 7, -5]}}, {}, observed=False)
+    session = Session(bench.container)
+    session.record(tmp_path / "long.recording")
+    session.start()
+    with pytest.raises(TaskError, match="seven at offset 2"):
+        session.step(5)
+    small = shrink(tmp_path / "long.recording")
+    assert found(small) == [7]
+    shrunk = Recording.read(small.save(tmp_path / "small.recording"))
+    assert shrunk.failure is not None
+    assert (shrunk.failure.position, shrunk.failure.offset) == (0, "1")
+    assert "seven at offset 1" in shrunk.failure.text
+    opened = open_recording(shrunk)
+    assert (opened.position, opened.state) == (0, "paused")
+    assert opened.message is not None and opened.message.message == 7
+
+
+def test_a_part_of_a_recording_without_its_failing_message_has_no_failure(tmp_path: Path) -> None:
+    bench = Bench(AtSeven, {"mem.in": {0: [5, 7, -5]}}, {}, observed=False)
+    session = Session(bench.container)
+    session.record(tmp_path / "r")
+    session.start()
+    with pytest.raises(TaskError):
+        session.step(5)
+    recording = Recording.read(tmp_path / "r")
+    assert recording.only([0, 1]).failure is None
+    opened = open_recording(recording.only([0, 1]))
+    assert (opened.position, opened.state) == (2, "paused")
+    last = recording.only([0, 2]).failure
+    assert last is not None and (last.position, last.offset) == (1, "2")
+
+
+def test_an_interrupt_leaves_a_recording_that_ends_at_its_failure() -> None:
+    def press(left: int, tried: int) -> None:
+        if left < 30:
+            raise KeyboardInterrupt
+
+    small = shrink(numbers(100, *range(5)), progress=press)
+    assert small.failure is not None and small.failure.position == len(small) - 1
+    assert found(small)[-1] == 90
