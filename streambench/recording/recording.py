@@ -35,6 +35,8 @@ from streambench.serde.streams import StreamSerdes, decoded
 EVENTS = ("window", "end_of_stream", "commit")
 _TIMED = (*EVENTS, "clock", "code")
 _ROWS_PER_BLOCK = 10_000
+TEXT = "text"
+"""The form of keys and messages that cannot be kept."""
 
 
 class Event(Struct, frozen=True):
@@ -255,6 +257,13 @@ class Recording:
     def notes(self) -> Sequence[str]:
         """Sentences about what the recording lacks."""
         notes = [unpacked(row.message or b'""') for row in self._rows if row.kind == "note"]
+        texts = {
+            row.source: None
+            for row in self._rows
+            if row.kind == "message" and TEXT in (row.key_as, row.message_as)
+        }
+        streams = {SystemStreamPartition.parse(source or "").system_stream: None for source in texts}
+        notes += map(text_note, streams)
         if not self.is_complete:
             notes.append(
                 "the recording was not closed (its process was killed, or still records): it reaches to its "
@@ -348,8 +357,16 @@ def value_columns(values: Sequence[Any]) -> tuple[list[bytes | None], list[str |
             forms.append("json")
         except Exception:
             data.append(repr(value)[:1000].encode(errors="backslashreplace"))
-            forms.append("text")
+            forms.append(TEXT)
     return data, forms
+
+
+def text_note(stream: SystemStream) -> str:
+    """The note about a stream with keys or messages that a recording cannot keep."""
+    return (
+        f"messages of {stream} are objects of classes, which a recording cannot keep: a replay gives the "
+        f"task their repr() as text; with a serde (systems.{stream.system}.samza.msg.serde) they are kept"
+    )
 
 
 def batch_row(position: int, count: int) -> Row:
@@ -377,14 +394,10 @@ def with_adopted(rows: Sequence[Row]) -> Sequence[Row]:
         if row.kind != "adopt":
             found.append(row)
             continue
-        found = [
-            each for each in found if each.kind not in ("code", "note") or each.position <= row.position
-        ]
+        found = [each for each in found if each.kind not in ("code", "note") or each.position <= row.position]
         for change in msgspec.convert(unpacked(row.message or b"[]"), list[CodeChange]):
             later = (
-                at
-                for at, each in enumerate(found)
-                if each.kind in _TIMED and each.position > change.position
+                at for at, each in enumerate(found) if each.kind in _TIMED and each.position > change.position
             )
             found.insert(next(later, len(found)), code_row(change))
     return found

@@ -119,7 +119,7 @@ class _Unwritten(Recording):
             )
         ]  # fmt: skip
         super().__init__(header, [*rows, Row("end", len(messages))])
-        self.messages = messages
+        self.messages, self.notes = messages, ()
 
     def only(self, places: Sequence[int]) -> Recording:
         return _Unwritten(self.header, [self.messages[place] for place in sorted(places)])

@@ -33,11 +33,13 @@ from streambench.recording.file import (
 from streambench.recording.header import TaskStart, code_of, new_header, remember_code, written
 from streambench.recording.recording import (
     EVENTS,
+    TEXT,
     CodeChange,
     adopt_row,
     batch_row,
     code_row,
     plain_row,
+    text_note,
     value_columns,
 )
 from streambench.recording.stream_rows import failure_row, stream_rows
@@ -98,6 +100,7 @@ class Recorder:
         self._order: list[int] = []
         self._rows: list[Row] = []
         self._streams: set[SystemStream] = set()
+        self._as_text: set[SystemStream] = set()
         container = history.container
         factory = container.factory if since is None else since.factory
         header = new_header(
@@ -328,6 +331,8 @@ class Recorder:
         offsets, keys, messages, timestamps, headers = map(list, zip(*rows, strict=True))
         key_data, key_as = value_columns(keys)
         data, data_as = value_columns(messages)
+        if TEXT in key_as or TEXT in data_as:
+            self._warn_of_text(order, key_as, data_as)
         columns: dict[str, list[Any]] = {
             "kind": ["message"] * len(order),
             "position": list(range(self._done + 1, self._done + len(order) + 1)),
@@ -341,6 +346,14 @@ class Recorder:
                 name: [*columns.get(name, nothing), *values] for name, values in columns_of(more).items()
             }
         self._writer.write_columns(columns)
+
+    def _warn_of_text(self, order: Sequence[int], *forms: Sequence[str | None]) -> None:
+        """Warn of the streams whose messages cannot be kept, once."""
+        for index, of_message in zip(order, zip(*forms, strict=True), strict=True):
+            stream = self._history.inputs.ssps[index].system_stream
+            if TEXT in of_message and stream not in self._as_text:
+                self._as_text.add(stream)
+                log.warning("%s: %s", self._history.container.name, text_note(stream))
 
 
 def write_capture(history: History, error: BaseException, path: Path, limit: int) -> None:

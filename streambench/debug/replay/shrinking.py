@@ -34,8 +34,8 @@ def shrink(
     """The recording with the fewest messages that still fails: none of them can be left out.
 
     ``failing``: returns true for a recording that fails; without it, the one that fails with the same
-    exception, raised at the same line, which is the failure of the result. ``task`` and ``recorded_source``:
-    the code to run, as for ``open``.
+    exception, raised at the same line. That failure is the one of the result. ``task`` and
+    ``recorded_source``: the code to run, as for ``open``.
 
     A KeyboardInterrupt ends it with the smallest recording so far. Raises StreambenchError where the
     recording does not fail."""

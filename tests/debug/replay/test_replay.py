@@ -18,7 +18,9 @@ import streambench as sb
 from streambench import debug
 from streambench.container.container import Container
 from streambench.debug import Recording
+from streambench.debug.comparison.message_source import recording_of
 from streambench.debug.control.session import Session
+from streambench.debug.replay.replay_summary import summary_lines
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording.file import BLOCK_MESSAGES
 from tests.container.jobs import Bench
@@ -437,6 +439,7 @@ import os, signal, sys
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
+from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of, process_all
 
 session = Session(Container(config_of(Path(sys.argv[1])), process_all))
@@ -453,6 +456,7 @@ import os, signal, sys, time
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
+from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of
 
 class SlowToCopy:
@@ -493,6 +497,7 @@ import resource, sys
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
+from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of, process_all
 
 # Outputs stay in memory: only the recording meets the limit.
@@ -533,3 +538,27 @@ def test_a_recording_outlives_a_kill_up_to_its_last_block(tmp_path: Path) -> Non
     opened = debug.open(path, process_all)
     assert opened.position == 7
     assert len(opened.outputs()) == 7
+
+
+class Click:
+    """A message of a class of its own."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+def test_messages_that_cannot_be_kept_are_noted_once_a_stream(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"mem.in": {0: [Click("a"), Click("b")], 1: [Click("c")]}}
+    session, path = recorded(tmp_path, Lists, inputs=given)
+    session.step(1)
+    session.step(2)
+    session.stop()
+    (note,) = Recording.read(path).notes
+    assert note.startswith("messages of mem.in are objects of classes, which a recording cannot keep")
+    assert "with a serde (systems.mem.samza.msg.serde) they are kept" in note
+    assert caplog.text.count(note) == 1
+    assert f"  note: {note}" in summary_lines(Recording.read(path), Lists)
+    in_memory = recording_of([Click("a")], sb.Config({"systems.memory.samza.factory": "memory"}), Lists)
+    assert not in_memory.notes
