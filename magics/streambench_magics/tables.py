@@ -26,7 +26,7 @@ _LONGEST = 100
 class Records(Sequence[Mapping[str, Any]]):
     """A list of like records, one mapping of column to value each. ``right``: columns of figures.
     ``data``: columns of keys and messages as they are. ``note``: a line below the table. ``source``: what it
-    was made from."""
+    was made from. ``wide``: further columns of the HTML table, for which the text form has no room."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Records(Sequence[Mapping[str, Any]]):
         data: Sequence[str] = (),
         note: str = "",
         source: Any = None,
+        wide: Sequence[str] = (),
     ) -> None:
         self.columns = columns
         self.records = records
@@ -44,6 +45,7 @@ class Records(Sequence[Mapping[str, Any]]):
         self.data = frozenset(data)
         self.note = note
         self.source = source
+        self.wide = [*columns, *wide]
 
     def __len__(self) -> int:
         return len(self.records)
@@ -95,10 +97,10 @@ class Records(Sequence[Mapping[str, Any]]):
             style = f"text-align:{side};white-space:nowrap;padding:1px 10px 1px 0"
             return f'<{tag} style="{style}">{escape(text)}</{tag}>'
 
-        head = "".join(cell("th", column, column) for column in self.columns)
+        head = "".join(cell("th", column, column) for column in self.wide)
         body = "".join(
             "<tr>"
-            + "".join(cell("td", column, self._cell(record, column)) for column in self.columns)
+            + "".join(cell("td", column, self._cell(record, column)) for column in self.wide)
             + "</tr>"
             for record in self.records
         )

@@ -55,6 +55,14 @@ def short_text(value: Any) -> str:
     return message_text(value, SHORT)
 
 
+def fields_text(value: Any, limit: int = SHORT) -> str:
+    """A message in few characters: the fields of a record, as ``delay 12, origin MIA``."""
+    if not isinstance(value, dict) or not value:
+        return message_text(value, limit)
+    fields = ", ".join(f"{name} {_side(each, limit)}" for name, each in value.items())
+    return _cut(fields, limit, _more)
+
+
 def message_block(value: Any, limit: int = 4000) -> MessageText:
     """A message in a readable form of several lines: JSON is indented."""
     raw = _raw(value)

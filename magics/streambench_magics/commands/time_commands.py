@@ -14,7 +14,7 @@ from streambench.debug.control.session import Session
 from streambench.debug.control.time_travel import condition_of_past
 from streambench.debug.effects.effects import net
 from streambench.debug.effects.events import Change
-from streambench.debug.message_text import changed_text, message_text, short_text
+from streambench.debug.message_text import changed_text, fields_text, message_text, short_text
 from streambench.debug.view.step_lines import position_lines
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.diff_table import diff_table
@@ -32,6 +32,7 @@ from streambench_magics.jobs.jobs import Job
 from streambench_magics.tables import Records
 
 _LINE = 300
+_MESSAGE = 100
 _MOST_VALUES = 4
 
 
@@ -202,6 +203,7 @@ class TimeCommands(JobCommands):
                 "message": f"{each.ssp}@{each.offset}" if each.ssp is not None else "",
                 "before -> after": _changes_text(same),
                 "": f"%stream goto {each.position}",
+                "its content": _value_text(session, each.position),
             }
             for each, same in ((group[0], group) for group in reversed(by_message[-args.limit :]))
         ]
@@ -211,7 +213,7 @@ class TimeCommands(JobCommands):
             older = len(by_message) - len(records)
             note = f"{older:,} older changes: --limit {len(by_message)} shows all"
         columns = ["#", *(["task"] if several else []), "message", "before -> after", ""]
-        return Records(columns, records, right=["#"], note=note, source=changes)
+        return Records(columns, records, right=["#"], note=note, source=changes, wide=["its content"])
 
     def _diff(self, args: Namespace) -> Records:
         names, positions = _split_positions(args.what)
@@ -235,6 +237,12 @@ class TimeCommands(JobCommands):
     def _job_and_number(self, what: list[str], command: str) -> tuple[Job, int]:
         name, number = name_and_number(what, PARSERS[command], self.bench.jobs)
         return self.bench.job(name), number
+
+
+def _value_text(session: Session, position: int) -> str:
+    """The message at a position, in few characters; empty where it is not known."""
+    message = session.message_at(position)
+    return "" if message is None else fields_text(message.message, _MESSAGE)
 
 
 def _figures(word: str) -> str:

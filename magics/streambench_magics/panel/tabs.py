@@ -239,6 +239,9 @@ def _metrics(frame: PanelState) -> Tab:
     if not counts:
         counts = '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
     counts = f'<div class="sb-groups">{counts}</div>'
+    standing = frame.standing
+    if standing is not None and not standing.is_live:
+        counts = f'<div class="sb-dim">as they are at message {standing.latest:,}, the newest</div>{counts}'
     kinds = snapshot.error_counts.details()
     ignored = "".join(f"<div>{escape(line)}</div>" for line in kinds[:_MOST_KINDS])
     return Tab(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from streambench.errors import ContainerStateError, StreambenchError
@@ -102,6 +104,8 @@ def test_changed_lists_the_changes_of_a_key(tally: Shell) -> None:
         "3  mem.words.0@2  n 1 -> 2                  %stream goto 3",
         '1  mem.words.0@0  - -> {"n": 1, "late": 1}  %stream goto 1',
     ]
+    cells = re.findall(r"<t[hd]\b[^>]*>([^<]*)", tally.value._repr_html_())
+    assert cells[4::5] == ["its content", "a", "a", "a"]
     assert tally.run("%stream changed counts z") == (
         "counts[z] has not changed since the job was started here, up to 5"
     )

@@ -190,6 +190,13 @@ def test_the_metrics_of_a_job_that_stands_still_have_its_lag_of_now(counted: She
     assert "<h4>lag</h4><b class=" in metrics and ">1</b>" in metrics and "900 at most" in metrics
 
 
+def test_metrics_are_not_shown_as_those_of_the_past(counted: Shell) -> None:
+    said = "as they are at message 3, the newest"
+    assert said not in page(panel_html(frame_of(counted)), "metrics")
+    counted.run("%stream back")
+    assert said in page(panel_html(frame_of(counted)), "metrics")
+
+
 def test_the_strip_has_a_lane_per_stream_and_counts_for_screen_readers(counted: Shell) -> None:
     html = panel_html(frame_of(counted))
     assert 'data-lanes="1"' in html
