@@ -227,8 +227,8 @@ def represented(value: object) -> str:
 
 
 def shortened(value: object) -> str:
-    """The repr of a value, cut where it is too long for a message."""
-    text = escaped(represented(value))
+    """The repr of a value without secrets, cut where it is too long for a message."""
+    text = escaped(redacted(represented(value)))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from streambench.debug.names import end_cut
 from streambench.errors import escaped, represented
 from streambench.model import SystemStreamPartition
+from streambench.redaction import redacted
 from streambench.user_code import is_users
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Busy(Struct, frozen=True):
         at = "" if self.ssp is None else f" at {self.ssp}@{self.offset}"
         key = "" if self.key is None else f" key {end_cut(escaped(_key(self.key)), _CODE)}"
         where = f", {named(self.file)} line {self.line}" if self.file else ""
-        code = f": {end_cut(escaped(self.code), _CODE)}" if self.code else ""
+        code = f": {end_cut(escaped(redacted(self.code)), _CODE)}" if self.code else ""
         return f"{at}{key}{where}{code}"
 
     def __str__(self) -> str:
@@ -82,4 +83,4 @@ def _place(ident: int, callbacks: Collection[CodeType]) -> tuple[str, int, str]:
 
 
 def _key(key: Any) -> str:
-    return key if isinstance(key, str) else represented(key)
+    return redacted(key if isinstance(key, str) else represented(key))

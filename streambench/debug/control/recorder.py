@@ -44,6 +44,7 @@ from streambench.recording.recording import (
 )
 from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.recording.values import packed
+from streambench.redaction import redacted
 from streambench.store.engine import StoreEngine
 from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
@@ -420,14 +421,23 @@ def attribute_rows(memory: TaskMemory, task: str) -> list[Row]:
     for name, value in values.items():
         if id(value) in handles or isinstance(value, MetricCounter | Gauge | Timer):
             continue
-        try:
-            packed(value)
-        except Exception as error:
-            note = f"{task}: the attribute {name} is not recorded ({error}); a replay has what init() makes"
+        reason = _why_not_kept(value)
+        if reason:
+            note = f"{task}: the attribute {name} is not recorded ({reason}); a replay has what init() makes"
             rows.append(plain_row("note", 0, note))
         else:
             kept[name] = value
     return [plain_row("attributes", 0, kept, task=task), *rows]
+
+
+def _why_not_kept(value: Any) -> str:
+    """The reason for which an attribute is not to be recorded, else empty."""
+    try:
+        packed(value)
+    except Exception as error:
+        return str(error)
+    text = repr(value)
+    return "" if redacted(text) == text else "it holds a secret of the configuration"
 
 
 def _messages(chunks: Iterator[Messages]) -> Iterator[_Message]:

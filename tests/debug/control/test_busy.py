@@ -12,7 +12,8 @@ from streambench.config import Config
 from streambench.container.container import Container
 from streambench.debug.control.busy import Busy
 from streambench.debug.control.session import Session
-from streambench.model import IncomingMessageEnvelope
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.redaction import remember
 from streambench.system.systems import Systems
 from streambench_magics.jobs.streams import send
 from tests.debug.control.test_give_up import _IN, _PATIENCE_S
@@ -85,3 +86,12 @@ def test_a_long_key_and_a_long_line_say_how_much_is_left_out() -> None:
     busy = Busy(14.2, None, None, None, "/jobs/tasks.py", 6, "x" * 500)
     assert str(busy).startswith("busy 14 s, tasks.py line 6: xxx")
     assert "… +4" in str(busy)
+
+
+def test_a_key_and_a_line_with_a_secret_are_masked() -> None:
+    secret = "-".join(["busy", "s3cret"])
+    remember(secret)
+    ssp = SystemStreamPartition("log", "in", 0)
+    busy = Busy(3.0, ssp, "1", secret, "/jobs/t.py", 6, f"log_in('{secret}')")
+    assert str(busy) == "busy 3 s at log.in.0@1 key ***, t.py line 6: log_in('***')"
+    assert secret not in str(Busy(3.0, ssp, "1", {"token": secret}))

@@ -171,3 +171,33 @@ def test_two_jobs_do_not_record_to_one_file(tmp_path: Path) -> None:
     first.stop()
     recording = Recording.read(tmp_path / "r")
     assert (recording.job, len(recording)) == ("a-1", 6)
+
+
+class LogsIn(Sums):
+    """Keeps the password of a system."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        super().init(context)
+        password = context.config.get("systems.db.password") or "none in a replay"
+        self.credentials = {"user": "me", "password": password}
+        self.raw = password.encode()
+        self.user = "me"
+
+
+def test_an_attribute_with_a_secret_is_not_in_a_capture(tmp_path: Path) -> None:
+    secret = "-".join(["recorder", "s3cret"])
+    config = config_of(tmp_path, systems__db__samza__factory="memory", systems__db__password=secret)
+    put(config, "log.in", *GOOD, {"key": "c", "bad": True})
+    session = Session(Container(config, LogsIn))
+    session.start()
+    with pytest.raises(TaskError):
+        session.step(10)
+    (path,) = tmp_path.rglob("*.capture")
+    recording = Recording.read(path)
+    assert recording.attributes["Partition 0"] == {"user": "me"}
+    assert [each.partition(" (")[0] for each in recording.notes] == [
+        "Partition 0: the attribute credentials is not recorded",
+        "Partition 0: the attribute raw is not recorded",
+    ]
+    assert all("it holds a secret of the configuration" in each for each in recording.notes)
+    assert debug.open(path, LogsIn).attributes()["Partition 0"]["user"] == "me"

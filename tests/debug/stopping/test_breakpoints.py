@@ -10,6 +10,7 @@ import pytest
 from streambench.debug.control.session import Session
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.errors import StreambenchError, TaskError
+from streambench.redaction import remember
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
 from tests.container.jobs import Bench, echo, send
 from tests.container.noted_calls import STORE, Counter
@@ -51,6 +52,13 @@ def test_until_an_output_or_a_change_it_stands_behind_the_message(until: str) ->
     assert session.step(4, until=until) == 3
     session.go_live()
     assert session.step(4, until=until) == 1 and session.stopped_at is None
+
+
+def test_a_stop_shows_no_secret_of_a_message() -> None:
+    secret = "-".join(["stop", "s3cret"])
+    remember(secret)
+    session = ran(paused(echo, {"mem.in": {0: [{"token": secret}]}}), "message['token'] != ''")
+    assert str(session.stopped_at) == "message['token'] is '***'"
 
 
 def test_the_message_that_it_stands_before_does_not_wait_for_itself() -> None:
