@@ -12,13 +12,14 @@ import typer
 from streambench.checkpoint.api import Checkpoint
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job, systems_of
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import moment, show_rows, warn_of_pending
+from streambench.cli.output import moment, print_wait, show_rows, warn_of_pending
 from streambench.cli.running_option import RunningOption
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.observe.snapshot import lag_between
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.job.rewind import NoPlaceError, Rewind, next_offset, partitions
+from streambench.job.waits import showing_waits
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import natural
@@ -81,7 +82,8 @@ def checkpoints(
     """
     settings = read_job(job, config)
     name = named_job(settings)
-    with closing(checkpoint_manager(settings, name)) as manager, systems_of(settings) as systems:
+    manager = checkpoint_manager(settings, name)
+    with closing(manager), systems_of(settings) as systems, showing_waits(print_wait):
         if rewind:
             if history or json:
                 raise typer.BadParameter("--rewind goes without --history and --json")

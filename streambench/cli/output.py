@@ -77,6 +77,11 @@ def print_notes(result: Outcome) -> None:
         print(f"warning: {result.windows_left}", file=sys.stderr)
 
 
+def print_wait(text: str) -> None:
+    """Print what a command waits for."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def show_rows(
     rows: Iterable[Mapping[str, Any]],
     columns: Sequence[str],

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job
 from streambench.cli.option_groups import Option, with_options
-from streambench.cli.output import print_error, print_json, print_notes
+from streambench.cli.output import print_error, print_json, print_notes, print_wait
 from streambench.cli.running_option import RunningOption
 from streambench.counts import counted
 from streambench.debug.view.rates import Rates
@@ -25,6 +25,7 @@ from streambench.debug.view.view import headline, snapshot_table
 from streambench.debug.view.waiting import WaitingHint
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
+from streambench.job.waits import showing_waits
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,7 +120,8 @@ def run(
         from streambench.cli.watch import watch as watch_job
         from streambench.job.starting import starting
 
-        with starting(settings, named_job(settings), "run", options.if_running, container=container):
+        alone = starting(settings, named_job(settings), "run", options.if_running, container=container)
+        with showing_waits(print_wait), alone:
             ended = watch_job(settings, goal, container)
         _show_end(ended, goal)
         return
@@ -127,7 +129,8 @@ def run(
         settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
     )
     run_job = partial(_run_shown, settings, goal, hint, container=container, join=join)
-    run_job(quiet=quiet, json=json, if_running=options.if_running)
+    with nullcontext() if quiet else showing_waits(print_wait):
+        run_job(quiet=quiet, json=json, if_running=options.if_running)
 
 
 def _run_shown(

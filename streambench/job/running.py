@@ -26,6 +26,7 @@ from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.config import Config
 from streambench.errors import CheckpointError, ConfigError, StreambenchError, StreamSystemError
 from streambench.job.membership import living
+from streambench.job.waits import Wait
 from streambench.locks import is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.process_identity import has_ended, is_stopped
@@ -70,7 +71,8 @@ def check_not_running(
         path, journal = manager.directory / DEPLOYMENT_LOCK, manager
         if not is_deploying and is_locked(path):
             raise running_error(job, f"is being deployed by {deployer(path)}", command)
-        if holders := remaining(lambda: _others(config, journal, container, join=join), _PATIENCE_S):
+        wait = Wait(f"{job}: waiting for its containers that are at work: they may just be ending")
+        if holders := remaining(lambda: _others(config, journal, container, join=join), _PATIENCE_S, wait):
             raise running_error(job, f"is running: {described_holders(holders)}", command)
 
 
@@ -82,7 +84,7 @@ def check_leases(
 
     Of two that see each other the younger one is refused, and the older one waits until that has gone. The
     processes of a job are not always known. That must not keep the job from its start."""
-    until = None
+    until = wait = None
     while found := known_leases(manager, job):
         since_ms = next((each.since_ms for each in found if each.name == own), None)
         holders = _concerned(config, manager, container, [each for each in found if each.name != own])
@@ -96,8 +98,8 @@ def check_leases(
             doing = "is being deployed" if holder.work == "deploy" else "is running: it is run"
             more = f"; if it was killed, its lease ends {manager.lease_s:.0f} s after its death"
             raise running_error(job, f"{doing} by {holder}", command, more)
-        log.info("%s: waiting for the end of the lease of %s", job, holders[0])
-        time.sleep(_AGAIN_S)
+        wait = wait or Wait(f"{job}: waiting for the end of the lease of {holders[0]}")
+        wait.pause(_AGAIN_S)
 
 
 def known_leases(manager: CheckpointManager, job: str) -> list[LeaseHolder] | None:
@@ -209,11 +211,14 @@ def container_holders(config: Config, job: str) -> dict[int, str]:
         return manager.holders() if isinstance(manager, JournalCheckpointManager) else {}
 
 
-def remaining(holders: Callable[[], dict[int, str]], patience_s: float) -> dict[int, str]:
+def remaining(
+    holders: Callable[[], dict[int, str]], patience_s: float, wait: Wait | None = None
+) -> dict[int, str]:
     """The holders that are left when all are gone, or so many seconds later."""
     until = time.monotonic() + patience_s
+    pause = time.sleep if wait is None else wait.pause
     while (found := holders()) and time.monotonic() < until:
-        time.sleep(_AGAIN_S)
+        pause(_AGAIN_S)
     return found
 
 

@@ -29,6 +29,7 @@ from streambench.job.running import (
     known_leases,
     running_error,
 )
+from streambench.job.waits import Wait
 from streambench.locks import Held
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import all_inputs
@@ -117,6 +118,7 @@ def _taken(
     path = directory / START_LOCK
     until = time.monotonic() + (_REFUSED_AFTER_S if refuses else _TAKEN_OVER_AFTER_S)
     gone_since = math.inf
+    wait = Wait(f"{job}: waiting for another start of the job, which has just begun")
     while True:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,7 @@ def _taken(
             if time.monotonic() - gone_since > _GONE_AFTER_S:
                 return None
             if time.monotonic() < until:
-                time.sleep(_AGAIN_S)
+                wait.pause(_AGAIN_S)
             elif refuses:
                 raise running_error(job, f"is being started by {deployer(path)}", command) from None
             else:
@@ -201,6 +203,7 @@ def _leased(config: Config, job: str, command: str, container: int | None) -> It
 def await_lease(leases: CheckpointManager, job: str, own: str) -> None:
     """Return when others see the lease ``own``; with a warning where they do not, or it is not known."""
     until, why = time.monotonic() + _SEEN_WITHIN_S, ""
+    wait = Wait(f"{job}: waiting until the broker shows other starts of the job that it runs here")
     while own and not why:
         holders = known_leases(leases, job)
         if holders is None or any(each.name == own for each in holders):
@@ -210,7 +213,7 @@ def await_lease(leases: CheckpointManager, job: str, own: str) -> None:
         elif time.monotonic() >= until:
             why = f"its lease was not taken within {_SEEN_WITHIN_S:g} s"
         else:
-            time.sleep(_AGAIN_S)
+            wait.pause(_AGAIN_S)
     if why:
         log.warning("%s: other starts of the job do not see this one: %s", job, why)
 

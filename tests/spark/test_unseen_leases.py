@@ -11,7 +11,7 @@ from streambench import Config
 from streambench.checkpoint.api import LeaseHolder
 from streambench.errors import StreamSystemError
 from streambench.job import running as job_running
-from streambench.job import starting
+from streambench.job import starting, waits
 from streambench.job.running import JobRunningError
 from streambench.spark import running
 from streambench.spark.running import DeploymentLock
@@ -91,6 +91,20 @@ def test_a_lease_that_may_not_be_taken_is_warned_of_at_once(
     assert warning.startswith(
         "job-1: other starts of the job do not see this one: the user of the job may not join"
     )
+
+
+def test_a_wait_for_the_own_lease_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Leases):
+        """The lease is there when its holder has been told that it waits."""
+
+        def lease_holders(self) -> list[LeaseHolder]:
+            return self.held if shown else []
+
+    shown: list[str] = []
+    monkeypatch.setattr(waits, "_SHOWN_AFTER_S", 0.0)
+    with waits.showing_waits(shown.append):
+        lock_of(Late(is_seen=True), monkeypatch).acquire()
+    assert shown == ["job-1: waiting until the broker shows other starts of the job that it runs here"]
 
 
 def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
