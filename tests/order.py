@@ -21,6 +21,7 @@ ON_ONE_SESSION = (
     "tests/integration/test_equivalence.py",
     "tests/integration/test_real_streams.py",
     "tests/spark/test_backfill.py",
+    "tests/spark/test_counted.py",
     "tests/spark/test_deploy.py",
     "tests/spark/test_increments.py",
     "tests/spark/test_killed_drivers.py",

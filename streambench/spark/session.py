@@ -42,6 +42,8 @@ _LOCAL = re.compile(r"local(\[(?P<threads>\*|\d+)(?P<failures>,\d+)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<memory>\d+)\s*\]")
 _LOOPBACK = re.compile(r"(spark|sc)://(localhost|127\.[\d.]+|\[::1\])(:|/|$)")
 
+_UI = "spark.ui.enabled"
+_EVENT_LOG = "spark.eventLog.enabled"
 _SPECULATION = "speculation"
 _SHUT_OUT = "two attempts at one container would fence each other"
 _DEFAULT_MASTER = "local[*]"
@@ -92,6 +94,14 @@ class Lease:
     def keeps_logs(self) -> bool:
         """True where what tasks print is shown, or still there when the session has ended."""
         return True
+
+    @property
+    def shows_metrics(self) -> bool:
+        """True where the metrics of tasks can be looked at: it has a UI, or writes an event log."""
+        if self.context is None:
+            has_ui, writes = (_setting(self.spark, key) for key in (_UI, _EVENT_LOG))
+            return has_ui != "false" or writes == "true"
+        return self.context.uiWebUrl is not None or self.context.getConf().get(_EVENT_LOG) == "true"
 
     def host(self) -> str:
         """The address at which the executors reach this process; the loopback one where nothing better can be
@@ -379,7 +389,7 @@ class _OwnLease(Lease):
         settings = {
             "spark.master": _with_attempts(master),
             "spark.app.name": "streambench",
-            "spark.ui.enabled": "false",
+            _UI: "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
             "spark.speculation": "false",

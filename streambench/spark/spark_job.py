@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streambench.spark.counted import counted_reports
 from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class SparkJob:
         self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
         # A classic session's own tags are known only to the thread that added them; those of its context are
         # known to all.
+        self._leased = leased
         self._context = context = leased.context
-        self._spark = None if context else leased.spark
         self._add_tag = partial(context.addJobTag if context else leased.spark.addTag, self._tag)
         self._cancel = partial(
             context.cancelJobsWithTag if context else leased.spark.interruptTag, self._tag
         )
-        self._thread = _thread(self._spark, self._collect)
+        self._thread = _thread(None if context else leased.spark, self._collect)
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
@@ -129,26 +130,32 @@ class SparkJob:
 
     def _collect(self) -> None:
         numbers = self._run.numbers
-        count = len(numbers)
         try:
             self._add_tag()
             if self._context is not None:
                 # Of this thread alone, and of the jobs that it starts.
                 self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
-            # One Spark task per container.
-            if self._context is not None:
-                # Planning, compiling and starting a query takes the JVM seconds where it is the first one.
-                rows: RDD[object] = self._context.parallelize([], count)
-                packed = rows.mapPartitionsWithIndex(self._run.run_row).collect()
-                self.reports = [pickle.loads(each) for each in packed]
-            elif self._spark is not None:
-                frame = self._spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
-                self.reports = [pickle.loads(row[0]) for row in frame.collect()]
+            self.reports = [pickle.loads(each) for each in self._collected()]
         except BaseException as error:
             self.reason = reason_of(error)
             log.debug("the Spark job failed", exc_info=error)
         finally:
             self._ended.set()
+
+
+    def _collected(self) -> list[bytes]:
+        """The reports of the containers, each of which is a task of Spark's."""
+        count = len(self._run.numbers)
+        if self._leased.shows_metrics:
+            with counted_reports(self._leased.spark, self._run) as counted:
+                if counted is not None:
+                    return [row[0] for row in counted.collect()]
+        if self._context is not None:
+            # Planning, compiling and starting a query takes the JVM seconds where it is the first one.
+            rows: RDD[object] = self._context.parallelize([], count)
+            return rows.mapPartitionsWithIndex(self._run.run_row).collect()
+        frame = self._leased.spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
+        return [row[0] for row in frame.collect()]
 
 
 def _thread(spark: SparkSession | None, target: Callable[[], object]) -> threading.Thread:

@@ -15,7 +15,7 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ from streambench.temporary import TemporaryDirectory
 
 SCHEMA = "report binary"
 """The columns of what ``RunContainers`` returns: a pickled Report per container."""
+
+OnProcessed = Callable[[int], object]
 
 log = logging.getLogger(__name__)
 
@@ -144,10 +146,15 @@ class RunContainers:
         process serves another task only after it has read to their end."""
         for _ in entries:
             pass
-        return [pickle.dumps(self.run(self.numbers[row] if self.numbers else row))]
+        return [pickle.dumps(self.run(self.number_of(row)))]
 
-    def run(self, number: int) -> Report:
-        """Run a container. Whatever it raises stands in the report."""
+    def number_of(self, row: int) -> int:
+        """The container of a row."""
+        return self.numbers[row] if self.numbers else row
+
+    def run(self, number: int, on_processed: OnProcessed | None = None) -> Report:
+        """Run a container. Whatever it raises stands in the report. ``on_processed`` is called now and then,
+        on any thread, with how many messages it has processed so far."""
         report = Report(number, _attempt(), socket.gethostname(), os.getpid(), log=executor_log())
         try:
             if self.version != streambench.__version__:
@@ -158,7 +165,7 @@ class RunContainers:
                 )
             shipment = self._unpacked()
             with kept_output(shipment.output, number):
-                _run(shipment, self.generation, report, len(self.numbers))
+                _run(shipment, self.generation, report, len(self.numbers), on_processed)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         # sys.exit() in a task included: the process itself must go on, Spark reuses it.
@@ -208,7 +215,13 @@ class RunContainers:
         return shipment
 
 
-def _run(shipment: Shipment, generation: int, report: Report, containers: int) -> None:
+def _run(
+    shipment: Shipment,
+    generation: int,
+    report: Report,
+    containers: int,
+    on_processed: OnProcessed | None,
+) -> None:
     check_shared(shipment.directories, report.host)
     for file, text in shipment.sources.items():
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -219,7 +232,7 @@ def _run(shipment: Shipment, generation: int, report: Report, containers: int) -
         capture_folder(config, job, containers) as (config, captures),
     ):
         try:
-            _drive(shipment, config, generation, report)
+            _drive(shipment, config, generation, report, on_processed)
         finally:
             report.capture = captures.taken()
 
@@ -248,7 +261,13 @@ def local_files(config: Config) -> Iterator[Config]:
             place.remove()
 
 
-def _drive(shipment: Shipment, config: Config, generation: int, report: Report) -> None:
+def _drive(
+    shipment: Shipment,
+    config: Config,
+    generation: int,
+    report: Report,
+    on_processed: OnProcessed | None,
+) -> None:
     container = Container(
         config,
         shipment.task,
@@ -271,6 +290,8 @@ def _drive(shipment: Shipment, config: Config, generation: int, report: Report) 
         nonlocal is_orphan, left, done
         left, done = left_until((each.position, shipment.ends.get(each.ssp)) for each in snapshot.partitions)
         reporter.report("running", snapshot.processed, left, done)
+        if on_processed is not None:
+            on_processed(snapshot.processed)
         if not is_orphan and watch.is_gone():
             is_orphan = True
             runner.stop_soon()

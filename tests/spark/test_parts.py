@@ -215,6 +215,7 @@ class InterruptingSession:
         self.cancelled = threading.Event()
         self.main = main
         self.started = False
+        self.shows_metrics = False
 
     @property
     def context(self) -> InterruptingSession:

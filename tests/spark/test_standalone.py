@@ -52,8 +52,11 @@ ON_CONNECT = """
 import json
 import os
 import signal
+import socket
 import threading
+from contextlib import closing
 from pathlib import Path
+from urllib.request import urlopen
 import psutil
 from pyspark.sql import SparkSession
 from streambench import Config
@@ -72,17 +75,27 @@ class Stuck:
         (HERE / f"{os.getpid()}.pid").touch()
         threading.Event().wait()
 
+def asked(path):
+    with urlopen(f"http://127.0.0.1:{port}/api/v1/{path}") as answer:
+        return json.load(answer)
+
 def interrupt(progress):
     if list(HERE.glob("*.pid")) and progress.active:
         signal.raise_signal(signal.SIGINT)
 
 if __name__ == "__main__":
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    with closing(socket.create_server(("127.0.0.1", 0))) as place:
+        port = place.getsockname()[1]
+    spark = SparkSession.builder.remote("local[2]").config("spark.ui.port", port).getOrCreate()
     frames = []
     config = Config(json.loads(Path("config.json").read_text()))
     result = deploy(config, Counts, spark=spark, progress=frames.append)
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
     print(frames[-1].done, frames[-1].left)
+    stages, = [asked(f"applications/{each['id']}/stages") for each in asked("applications")]
+    found = asked(f"applications/{asked('applications')[0]['id']}/stages/{stages[0]['stageId']}/0")["tasks"]
+    counts = [[each["update"] for each in task["accumulatorUpdates"]] for task in found.values()]
+    print("tasks", counts, [task["taskMetrics"]["inputMetrics"]["recordsRead"] for task in found.values()])
     frame = read(config, "log.in", spark, columns="message,offset")
     print(frame.count(), frame.where("offset < 3").count())
     writer = frame.select("message").write.format("streambench").options(**as_options(config))
@@ -187,16 +200,20 @@ def test_progress_is_live_on_spark_connect_and_nothing_of_it_is_left(
     assert printed(on_connect)[-2:] == ["failed", "True []"]
 
 
+def test_the_ui_of_spark_connect_has_the_messages_of_each_task(on_connect: tuple[Job, list[str]]) -> None:
+    assert printed(on_connect)[2] == "tasks [['200'], ['200']] [200, 200]"
+
+
 def test_frames_are_read_and_written_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
-    assert printed(on_connect)[2:4] == ["400 6", "79800.0"]
+    assert printed(on_connect)[3:5] == ["400 6", "79800.0"]
 
 
 def test_options_of_frames_hold_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
-    assert printed(on_connect)[4:7] == ["options 13", "pushed down 2", "fields [(4, 0), (5, 1)]"]
+    assert printed(on_connect)[5:8] == ["options 13", "pushed down 2", "fields [(4, 0), (5, 1)]"]
 
 
 def test_a_stream_is_followed_in_steps_on_spark_connect(on_connect: tuple[Job, list[str]]) -> None:
-    assert printed(on_connect)[7:-2] == ["steps [300, 100]", "followed 400"]
+    assert printed(on_connect)[8:-2] == ["steps [300, 100]", "followed 400"]
 
 
 def printed(on_connect: tuple[Job, list[str]]) -> list[str]:

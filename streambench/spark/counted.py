@@ -1,0 +1,129 @@
+"""The messages of containers as metrics of Spark: an accumulator, and the input records of their tasks.
+
+Spark gives Python tasks neither. Therefore containers return rows with counts beside their reports, and a
+function in the JVM adds these up. It is CountMessages.java, as count_messages.jar has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streambench.spark.session import is_connect
+from streambench.spark.worker import Report, RunContainers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+JAR = Path(__file__).with_name("count_messages.jar")
+"""The archive of the function that counts."""
+
+SCHEMA = "messages bigint, report binary, padding binary"
+"""The columns of what ``CountedContainers`` returns: how many messages are new; at the end the report."""
+
+_CLASS = "streambench.CountMessages"
+# Executors send metrics of running tasks every ten seconds by default.
+_EVERY_S = 1.0
+# The Python processes of Spark send what they return once they have so many bytes.
+_PADDING = bytes(1 << 16)
+
+
+class CountedContainers:
+    """The function for ``DataFrame.mapInArrow``, as ``RunContainers``, with counts while a container runs."""
+
+    __name__ = "run_containers"
+
+    def __init__(self, run: RunContainers) -> None:
+        self._run = run
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.column(0).to_pylist():
+                yield from self._rows(self._run.number_of(row))
+
+    def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Run a container on a thread of its own: Spark takes rows on this one alone."""
+        seen: SimpleQueue[int | Report | BaseException] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                seen.put(self._run.run(number, seen.put))
+            except BaseException as error:
+                seen.put(error)
+
+        thread = threading.Thread(target=run, name=f"container {number}", daemon=True)
+        thread.start()
+        counted, counted_at = 0, time.monotonic()
+        while isinstance(now := seen.get(), int):
+            if now > counted and time.monotonic() - counted_at >= _EVERY_S:
+                yield _row(now - counted, None)
+                counted, counted_at = now, time.monotonic()
+        thread.join()
+        if isinstance(now, BaseException):
+            raise now
+        yield _row(now.messages - counted, pickle.dumps(now))
+
+
+def _row(messages: int, report: bytes | None) -> pa.RecordBatch:
+    columns = [
+        pa.array([messages], pa.int64()),
+        pa.array([report], pa.binary()),
+        pa.array([_PADDING], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["messages", "report", "padding"])
+
+
+@contextmanager
+def counted_reports(spark: SparkSession, run: RunContainers) -> Iterator[DataFrame | None]:
+    """The reports of containers, one row each, as a DataFrame that runs and counts them. None where the
+    session does not take the function that counts."""
+    # A function of its own for each round: its accumulator begins at 0.
+    name = f"streambench_count_{uuid.uuid4().hex}"
+    if not _is_registered(spark, name):
+        yield None
+        return
+    count = len(run.numbers)
+    frame = spark.range(0, count, 1, count).mapInArrow(CountedContainers(run), SCHEMA)
+    try:
+        yield frame.where(f"{name}(messages, report is not null)").select("report")
+    finally:
+        with suppress(Exception):  # the session may have ended
+            spark.sql(f"drop temporary function if exists {name}")
+
+
+def _is_registered(spark: SparkSession, name: str) -> bool:
+    """Register the function under a name; True where the session has it then."""
+
+    def register() -> None:
+        spark.udf.registerJavaFunction(name, _CLASS, "boolean")
+
+    try:
+        try:
+            register()
+        except Exception:
+            _add_jar(spark)
+            register()
+    except Exception as error:
+        log.debug("Spark does not count messages: %s", error)
+        return False
+    return True
+
+
+def _add_jar(spark: Any) -> None:
+    if is_connect(spark):
+        spark.addArtifacts(str(JAR))
+    else:
+        path = str(JAR).replace("\\", "\\\\").replace("'", "\\'")
+        spark.sql(f"add jar '{path}'")

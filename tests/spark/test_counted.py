@@ -1,0 +1,88 @@
+"""The messages of containers in Spark's own metrics, as its UI shows them. The tests share the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from streambench.spark import counted, deploy
+from streambench.spark.session import Lease
+from tests.spark import counting
+from tests.spark.conftest import Job
+from tests.spark.test_deploy import Forward, dies_at
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A line of the page of a stage: the index of the task, and the messages by each of the two measures."""
+
+    task: int
+    status: str
+    messages: int | None
+    records: int
+
+
+def attempts_of(spark: Any, group: str) -> list[Attempt]:
+    """The lines of the page of the stage of a round, as Spark's UI has them."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    found = [jobs.apply(at) for at in range(jobs.size())]
+    latest = next(each for each in found if each.numTasks() and group in str(each.jobGroup()))
+    tasks = store.taskList(latest.stageIds().last(), 0, 100)
+    lines = []
+    for task in (tasks.apply(at) for at in range(tasks.size())):
+        updates = task.accumulatorUpdates()
+        counts = {updates.apply(at).name(): updates.apply(at).update().get() for at in range(updates.size())}
+        messages = int(counts["messages"]) if "messages" in counts else None
+        records = task.taskMetrics().get().inputMetrics().recordsRead()
+        lines.append((task.index(), task.attempt(), Attempt(task.index(), task.status(), messages, records)))
+    return [line for *_, line in sorted(lines, key=lambda each: each[:2])]
+
+
+def test_the_page_of_the_stage_has_the_messages_of_each_task(
+    spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "shows_metrics", True)
+    config = job.config.with_values({"job.name": "counted"})
+    for last, counts in ((7, (4, 3)), (40, (16, 17))):
+        job.send(last - sum(counts), last)
+        result = deploy(config, Forward, spark=spark)
+        assert [each.messages for each in result.containers] == list(counts)
+        assert attempts_of(spark, "counted-1") == [
+            Attempt(at, "SUCCESS", messages, messages) for at, messages in enumerate(counts)
+        ]
+    assert job.numbers() == list(range(40))
+    functions = spark.sql("show user functions like '*streambench_count*'").collect()
+    assert functions == []
+
+
+def test_each_attempt_at_a_container_is_counted_for_itself(
+    spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "shows_metrics", True)
+    job.send(0, 40)
+    config = job.config.with_values({"job.name": "retried"})
+    result = deploy(config, dies_at(21, job.directory / "died"), spark=spark)
+    assert [(each.attempt, each.messages) for each in result.containers] == [(0, 20), (1, 20)]
+    first, *others = attempts_of(spark, "retried-1")
+    assert first == Attempt(0, "SUCCESS", 20, 20)
+    assert [(each.task, each.status, each.messages) for each in others] == [
+        (1, "FAILED", None),
+        (1, "SUCCESS", 10),
+    ]
+
+
+def test_a_session_that_cannot_count_runs_the_containers_all_the_same(
+    spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "shows_metrics", True)
+    monkeypatch.setattr(counted, "_CLASS", "streambench.Absent")
+    job.send(0, 4)
+    config = job.config.with_values({"job.name": "uncounted"})
+    assert deploy(config, Forward, spark=spark).messages == 4
+    assert [each.messages for each in attempts_of(spark, "uncounted-1")] == [None, None]
+
+
+def test_the_function_that_counts_is_that_of_its_source() -> None:
+    assert counting.source() == counting.SOURCE.read_text(), "run python -m tests.spark.counting --write"
