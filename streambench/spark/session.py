@@ -331,10 +331,12 @@ class _OwnLease(Lease):
         self._context: SparkContext | None = None
         try:
             self._archive = _class_archive(java, master, config, self._directory)
+            # A SparkConf would be kept in the JVM of the session before, which has ended or knows nothing of
+            # this one.
+            SparkContext._gateway = SparkContext._jvm = None
             conf = SparkConf().setAll(list(self._settings(master, config).items()))
             output = self._directory / "spark.log"
             with _environment(self._variables(master)), output.open("wb") as stream, _signals_untouched():
-                SparkContext._gateway = SparkContext._jvm = None
                 self._gateway = self._jvm.launch(conf, stream)
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
         except BaseException as error:

@@ -60,6 +60,8 @@ NOTHING_LEFT = """
 PROGRAM = """
 import json
 from pathlib import Path
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from pyspark import SparkContext
 from streambench import Config, OutgoingMessageEnvelope, SystemStream
 from streambench.spark import DeployTaskError, deploy
 
@@ -75,6 +77,9 @@ class Fails:
         raise ValueError("of the task")
 
 if __name__ == "__main__":
+    # As a session that has ended leaves it, with a JVM that has died since.
+    SparkContext._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=1))
+    SparkContext._jvm = SparkContext._gateway.jvm
     config = Config(json.loads(Path("config.json").read_text()))
     result = deploy(config, Square, {arguments})
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
