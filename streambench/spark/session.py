@@ -340,12 +340,14 @@ class _OwnLease(Lease):
                 self._gateway = self._jvm.launch(conf, stream)
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
         except BaseException as error:
-            said = self._last_words()
+            # An exception of the JVM has no text any more when that has ended.
+            raised = _raised_in_jvm(error)
+            said = raised or f"{_first_line(error)}{self._last_words()}"
             self._release()
             if isinstance(error, Exception):
                 raise StreambenchError(
-                    f"Spark does not start on {masked('master', master)}: {_first_line(error)}{said}"
-                ) from error
+                    f"Spark does not start on {masked('master', master)}: {said}"
+                ) from (None if raised else error)
             raise
         super().__init__(None, master)
 
@@ -458,7 +460,7 @@ class _OwnLease(Lease):
         except OSError:
             return ""
         shown = [line for line in lines if not line.startswith("WARNING: Using incubator modules")][-10:]
-        return "".join(f"\n  {line}" for line in shown)
+        return "".join(f"; {line.strip()}" for line in shown)
 
     def _release(self, *, keeps_archive: bool = False) -> None:
         """End the JVM, which ends what it started, and put everything back as it was."""
@@ -570,3 +572,16 @@ def _signals_untouched() -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _raised_in_jvm(error: BaseException) -> str:
+    """The message of an exception that was raised in the JVM; empty for others. The text that Py4J gives it
+    begins with a line that names only the call."""
+    raised = getattr(error, "java_exception", None)
+    if raised is None:
+        return ""
+    try:
+        return _first_line(Exception(raised.getMessage() or raised.toString()))
+    except Exception as unread:
+        log.debug("the JVM has ended with its exception: %s", unread)
+        return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,8 +63,8 @@ import json
 from pathlib import Path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
-from streambench import Config, OutgoingMessageEnvelope, SystemStream
-from streambench.spark import DeployTaskError, deploy
+from streambench import Config, OutgoingMessageEnvelope, StreambenchError, SystemStream
+from streambench.spark import deploy
 
 OUT = SystemStream("log", "out")
 
@@ -71,10 +72,6 @@ class Square:
     def process(self, envelope, collector, coordinator):
         print("what a task prints is Spark's")
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
-
-class Fails:
-    def process(self, envelope, collector, coordinator):
-        raise ValueError("of the task")
 
 if __name__ == "__main__":
     # As a session that has ended leaves it, with a JVM that has died since.
@@ -85,9 +82,10 @@ if __name__ == "__main__":
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
     {after}
     try:
-        deploy(config.with_values({{"job.name": "fails"}}), Fails, master="local[2]")
-    except DeployTaskError:
-        print("failed")
+        refused = config.with_values({{"job.name": "other", "spark.executor.memory": "10m"}})
+        deploy(refused, Square, master="local[2]")
+    except StreambenchError as error:
+        print(error)
     {after_failure}
 """
 
@@ -113,13 +111,15 @@ MASTERS = ["local-cluster[1,1,512]", *(["local[2]"] if SOAK else [])]
 @pytest.mark.parametrize("master", MASTERS)
 def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job, master: str) -> None:
     installed = files_of_spark()
-    assert in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}") == [
+    said = in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}")
+    refused = said.pop(3)
+    assert said == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
         "0 processes left",
-        "failed",
         "0 processes left",
     ]
+    assert re.fullmatch(r"Spark does not start on local\[2\]: .*[Ee]xecutor memory 10485760 .*", refused)
     assert files_of_spark() == installed
 
 
