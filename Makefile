@@ -21,7 +21,7 @@ CONTRACT := $(wildcard ../shared/contract)
 # The user's own IPython and Jupyter settings must not decide about a test. Where make is killed, the tests end.
 PYTEST := STREAMBENCH_TEST_MAKE=$$PPID IPYTHONDIR=$(CURDIR)/.tools/ipython JUPYTER_CONFIG_DIR=$(CURDIR)/.tools/jupyter JUPYTER_RUNTIME_DIR=$(CURDIR)/.tools/jupyter/runtime \
 	$(V)/bin/python -m pytest -c pyproject.toml --rootdir . -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-NBVAL := -p tests.left_out -p nbval.plugin --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with=notebooks/sanitize.cfg
+NBVAL := -p tests.left_out -p nbval.plugin --nbval --nbval-current-env --nbval-cell-timeout=270 --nbval-sanitize-with=notebooks/sanitize.cfg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
