@@ -7,6 +7,7 @@ import logging
 import sys
 from typing import ClassVar
 
+from streambench.errors import in_own_lines
 from streambench.metrics.registry import flat
 from streambench.metrics.reporter import MetricsReport, MetricsReporter, ReporterContext
 from streambench.redaction import redacted
@@ -46,7 +47,8 @@ class LinesOnStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # the terminal has gone: no reason for a job to fail
-            print(f"{record.levelname.lower()}: {redacted(record.getMessage())}", file=sys.stderr)
+            text = in_own_lines(redacted(record.getMessage()))
+            print(f"{record.levelname.lower()}: {text}", file=sys.stderr)
 
 
 def show_on_stderr() -> None:

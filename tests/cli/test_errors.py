@@ -4,6 +4,7 @@ failure from wrong use."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streambench.cli.output import print_error
+from streambench.metrics.log_reporter import LinesOnStderr
 from tests.job.project import Project
 
 C = ("-c", "job.properties")
@@ -69,6 +71,13 @@ def test_no_exception_moves_the_cursor(
     shown = capsys.readouterr().err
     assert "text\\r\\x1b[2K\\u202e" in shown and "note\\r\\x1b[2K" in shown
     assert not set(shown) & set("\r\x1b\u202e")
+
+
+def test_no_warning_moves_the_cursor_or_forges_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    data = "x\r\x1b[2K\nerror: forged"
+    record = logging.LogRecord("a", logging.WARNING, "a.py", 1, "got %s", (data,), None)
+    LinesOnStderr(logging.WARNING).emit(record)
+    assert capsys.readouterr().err == "warning: got x\\r\\x1b[2K\n  | error: forged\n"
 
 
 def test_a_bad_line_of_a_file_is_named_with_the_file(project: Project) -> None:
