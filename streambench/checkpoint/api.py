@@ -79,13 +79,15 @@ class Generation(Struct, frozen=True):
     ``places``: of every task that the job has ever had, its partition in the changelogs. It is given once and
     never to another task, so that state stays with its task whatever becomes of the inputs. ``known``: the
     input partitions that had a checkpoint when it was opened; what its own containers have recorded since
-    does not count.
+    does not count. ``backfill``: the backfill that has these checkpoints, and its job (``fixed of job-1``).
+    Empty for the job of that name, and in what older versions have written.
     """
 
     number: int
     assignment: Mapping[int, Sequence[str]]
     places: Mapping[str, int] = {}
     known: Set[SystemStreamPartition] = frozenset()
+    backfill: str = ""
 
 
 class Inherited(Struct, frozen=True):
@@ -144,14 +146,20 @@ class CheckpointManager(ABC):
 
     @abstractmethod
     def open_generation(
-        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+        self,
+        assignment: Mapping[int, Sequence[str]],
+        *,
+        now_ms: int,
+        places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
         """Open the next generation and close all older ones; they carry their last checkpoints and their
         places over to it.
 
         ``places``: those of the assigned tasks; new ones are added to what the job has. Raises FencedError,
         and stops nothing, where they contradict it: another start has given places to tasks since these were
-        planned."""
+        planned. ``backfill``: as in ``Generation``; it is given only to backfills. Raises ConfigError, and
+        stops nothing, where the checkpoints are those of another one, or of one and none is given."""
 
     @abstractmethod
     def last_generation(self) -> Generation | None:

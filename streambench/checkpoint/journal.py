@@ -106,9 +106,14 @@ class JournalCheckpointManager(CheckpointManager):
         )  # raises where another one is to open the generation
 
     def open_generation(
-        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+        self,
+        assignment: Mapping[int, Sequence[str]],
+        *,
+        now_ms: int,
+        places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
-        return self._open(rules.checked_assignment(assignment), {}, now_ms, places)
+        return self._open(rules.checked_assignment(assignment), {}, now_ms, places, backfill)
 
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
         return self._open(
@@ -347,17 +352,21 @@ class JournalCheckpointManager(CheckpointManager):
         given: Mapping[str, Raw],
         now_ms: int,
         places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
-        """Open a generation with this assignment (None: that of the last one); in its base the given
-        checkpoints replace the last ones."""
+        """Open a generation with this assignment (None: that of the last one, whose backfill it is, too). In
+        its base the given checkpoints replace the last ones."""
         with self._records.translated_errors():
             while True:
                 last = self._records.generations.last()
                 self.before_opening()
                 try:
                     start = self._records.start(last) if last else None
-                    if assignment is None and start is not None:
+                    if assignment is not None:
+                        rules.check_backfill(self._job, start.plain() if start else None, backfill)
+                    elif start is not None:
                         rules.check_rewind(self._job, start.plain(), start.checkpoints, given)
+                        backfill = start.backfill
                     merged = rules.merged_places(self._job, start.places if start else {}, places)
                     base = self._records.final_checkpoints(start, given, now_ms) if start else {}
                     new = Start(
@@ -370,6 +379,7 @@ class JournalCheckpointManager(CheckpointManager):
                         checkpoints={**base, **given},
                         places=merged,
                         rewound=assignment is None,
+                        backfill=backfill,
                         journal=(start.journal if start else "") or uuid.uuid4().hex[:12],
                     )
                     if assignment is not None:

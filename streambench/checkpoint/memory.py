@@ -33,12 +33,15 @@ class _Memory:
                 kept.append(checkpoint)
 
     def open(
-        self, assignment: Mapping[int, Sequence[str]], places: Mapping[str, int] | None = None
+        self,
+        assignment: Mapping[int, Sequence[str]],
+        places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
         merged = rules.merged_places(self.job, self.places, places)
         known = frozenset(ssp for kept in self.history.values() for ssp in kept[-1].partitions)
         self.generation = Generation(
-            self.generation.number + 1 if self.generation else 1, assignment, merged, known
+            self.generation.number + 1 if self.generation else 1, assignment, merged, known, backfill
         )
         self.places = merged
         self.holders = {}
@@ -73,11 +76,17 @@ class MemoryCheckpointManager(CheckpointManager):
         return other
 
     def open_generation(
-        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+        self,
+        assignment: Mapping[int, Sequence[str]],
+        *,
+        now_ms: int,
+        places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
         checked = rules.checked_assignment(assignment)
         with self._memory.lock:
-            return self._memory.open(checked, places)
+            rules.check_backfill(self._memory.job, self._memory.generation, backfill)
+            return self._memory.open(checked, places, backfill)
 
     def last_generation(self) -> Generation | None:
         return self._memory.generation
@@ -143,7 +152,7 @@ class MemoryCheckpointManager(CheckpointManager):
             last = memory.generation
             rules.check_rewind(memory.job, last, memory.history, checkpoints)
             memory.add(checkpoints)
-            return memory.open(last.assignment if last else {})
+            return memory.open(last.assignment if last else {}, backfill=last.backfill if last else "")
 
     def close(self) -> None:
         self._claim = None

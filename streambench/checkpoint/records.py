@@ -15,7 +15,8 @@ from streambench.checkpoint.stored_checkpoints import StoredPartitions
 
 class Start(Struct, kw_only=True):
     """A generation as it is written. ``checkpoints``: the base. ``journal``: a random name, the same in all
-    generations of a job. ``rewound``: it was opened by a rewind. Old ones do not have it."""
+    generations of a job. ``rewound``: it was opened by a rewind. ``backfill``: as in ``Generation``.
+    Old ones do not have these."""
 
     number: int
     job: str
@@ -27,6 +28,7 @@ class Start(Struct, kw_only=True):
     places: dict[str, int] = {}
     journal: str = ""
     rewound: bool = False
+    backfill: str = ""
 
     def producer(self, container: int) -> str:
         """The name under which the commits of a container are written to streams. No two journals have the
@@ -37,7 +39,7 @@ class Start(Struct, kw_only=True):
     def plain(self) -> Generation:
         """The generation as the contract has it."""
         known = StoredPartitions(self.checkpoints)
-        return Generation(self.number, self.containers(), self.places, known)
+        return Generation(self.number, self.containers(), self.places, known, self.backfill)
 
     def containers(self) -> dict[int, tuple[str, ...]]:
         """The tasks of each container."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streambench.checkpoint.api import Generation
 from streambench.clock import as_text
-from streambench.errors import CheckpointError, FencedError, ReplacedError, SupersededError
+from streambench.errors import CheckpointError, ConfigError, FencedError, ReplacedError, SupersededError
 
 
 def checked_assignment(assignment: Mapping[int, Sequence[str]]) -> dict[int, tuple[str, ...]]:
@@ -36,6 +36,25 @@ def merged_places(job: str, present: Mapping[str, int], given: Mapping[str, int]
             "was planned; start again"
         )
     return merged
+
+
+def check_backfill(job: str, last: Generation | None, backfill: str) -> None:
+    """Raise ConfigError where the checkpoints under the name of a job are those of another backfill, or of
+    one and none is meant. Older versions have not marked those of backfills: any backfill may take them here.
+    """
+    there = "" if last is None else last.backfill
+    if there in ("", backfill):
+        return
+    if backfill:
+        raise ConfigError(
+            f"the backfill {backfill} would be {job}, which is the backfill {there} already: give it another "
+            "name"
+        )
+    raise ConfigError(
+        f"job.name: {job} is the backfill {there}: its checkpoints are not those of a job of this name. Give "
+        "the job another job.name or job.id",
+        key="job.name",
+    )
 
 
 def check_claim(job: str, last: Generation | None, generation: int, container: int) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from streambench import imports as load
 from streambench.checkpoint.api import CheckpointManager, Generation
+from streambench.checkpoint.validation import check_backfill
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container, Until
@@ -254,6 +255,7 @@ def _planned(
             check_shareable(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
         inputs = checked_inputs(config, name, systems)
         last = checkpoints.last_generation()
+        check_backfill(name, last, "")
         model = plan(config, name, systems.inputs(inputs), last)
         if only is not None and not 0 <= only < len(model.containers):
             there = len(model.containers)

@@ -18,10 +18,13 @@ def changelog_partitions(tasks: Collection[str], former: Mapping[str, int]) -> d
     }
 
 
-def open_generation(checkpoints: CheckpointManager, model: JobModel, *, now_ms: int) -> Generation:
-    """Open the next generation of a job, with this model's assignment and places. Raises what the manager
-    raises."""
+def open_generation(
+    checkpoints: CheckpointManager, model: JobModel, *, now_ms: int, backfill: str = ""
+) -> Generation:
+    """Open the next generation of a job or of a backfill, with this model's assignment and places. Raises
+    what the manager raises."""
     assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
-    return checkpoints.open_generation(
-        assignment, now_ms=now_ms, places={task.name: task.number for task in model.tasks}
-    )
+    places = {task.name: task.number for task in model.tasks}
+    # Managers of plug-ins that know no backfills keep the checkpoints of jobs.
+    of_backfill = {"backfill": backfill} if backfill else {}
+    return checkpoints.open_generation(assignment, now_ms=now_ms, places=places, **of_backfill)

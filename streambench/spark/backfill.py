@@ -59,6 +59,10 @@ class Backfill(Struct, frozen=True):
             values[f"systems.{stream.system}.streams.{stream.stream}.samza.reset.offset"] = "false"
         return config.with_values({**_like_outputs(config, suffix), **values})
 
+    def mark(self, name: str, job_id: str) -> str:
+        """The name of the backfill and its job, as its checkpoints have it. ``name``: the job that it is."""
+        return f"{self.name} of {name.removesuffix(f'-{self.name}-{job_id}')}-{job_id}"
+
     def outputs(self, config: Config, task: object = None) -> list[SystemStream]:
         """The streams that the backfill of a job has sent to, as its systems list them. There are none of a
         system that does not list its streams. Raises ConfigError."""

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.validation import check_backfill
 from streambench.clock import SystemClock
 from streambench.config import Config
 from streambench.container.container import Container
@@ -52,7 +53,8 @@ class DeployPlan(Struct, frozen=True):
     started. ``history``: that of the deployments of the job. ``begins``: the checkpoints with which
     a backfill begins. ``last_ends``: the ends of the last round, where ``job.container.max.messages`` makes
     this one end before. ``balance``: the measure by which tasks were dealt by lag, in words; ``seconds``: per
-    container, how long it will take, where that was measured. ``former``: the last generation before."""
+    container, how long it will take, where that was measured. ``former``: the last generation before.
+    ``backfill``: as in ``Generation``."""
 
     config: Config
     task: Any
@@ -66,6 +68,7 @@ class DeployPlan(Struct, frozen=True):
     balance: str = ""
     seconds: Mapping[int, float] = {}
     former: int = 0
+    backfill: str = ""
 
     @property
     def is_last(self) -> bool:
@@ -109,6 +112,11 @@ def make_plan(
     with _opened(config, name) as (systems, manager):
         metadata = systems.inputs(checked_inputs(config, name, systems))
         former = manager.last_generation()
+        history = history_beside(config, manager, name)
+        mark = "" if backfill is None else backfill.mark(name, config.required("job.id"))
+        check_backfill(name, former, mark)
+        if backfill is not None and former is not None and not former.backfill:
+            _check_begun(backfill, history, name)
         model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)
         last = manager.read_last()
@@ -125,7 +133,6 @@ def make_plan(
             for task in model.tasks
         }
         last_ends = ends = _last_ends(systems, metadata, model, backfill, until or {})
-        history = history_beside(config, manager, name)
         dealt = _dealt(config, history, model, of_task, ends, former)
         model = dealt.model
         starts = {
@@ -157,6 +164,18 @@ def make_plan(
             dealt.measure,
             dealt.seconds,
             former.number if former is not None else 0,
+            mark,
+        )
+
+
+def _check_begun(backfill: Backfill, history: History | None, name: str) -> None:
+    """Raise ConfigError where checkpoints without a mark are not known to be those of a backfill. Older
+    versions have not marked them, but their history names the backfill in each round."""
+    rounds = [] if history is None else rounds_of(history)
+    if not rounds or any(each.backfill != backfill.name for each in rounds):
+        raise ConfigError(
+            f"the backfill {backfill.name} would be {name}, and there are checkpoints of a job of that name: "
+            "give the backfill another name"
         )
 
 
@@ -197,7 +216,7 @@ def open_generation(planned: DeployPlan) -> int:
     """Open the next generation of the job, which stops what still runs of older ones; its number."""
     with _opened(planned.config, planned.model.name) as (_, manager):
         now_ms = SystemClock().now_ms()
-        opened = places.open_generation(manager, planned.model, now_ms=now_ms)
+        opened = places.open_generation(manager, planned.model, now_ms=now_ms, backfill=planned.backfill)
         if planned.begins:
             opened = manager.rewind(planned.begins, now_ms=now_ms)
         return opened.number

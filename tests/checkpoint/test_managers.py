@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
-from streambench.errors import CheckpointError, FencedError
+from streambench.errors import CheckpointError, ConfigError, FencedError
 from tests.checkpoint.conftest import Another
 from tests.checkpoint.samples import CLICKS, VIEWS, at
 
@@ -90,6 +90,26 @@ def test_a_start_planned_without_knowing_of_the_last_one_is_refused(
         another().open_generation({0: list(places)}, places=places, now_ms=0)
     manager.write({"a": at(1)})
     assert another().last_generation() == generation
+
+
+def test_checkpoints_of_a_backfill_are_no_others(another: Another, starts_until_forgotten: int) -> None:
+    for _ in range(starts_until_forgotten):
+        another().open_generation({0: ["a"]}, now_ms=0, backfill="b of job-1")
+    last = another().rewind({"a": at(1)}, now_ms=0)
+    assert last.backfill == "b of job-1"
+    holder = another()
+    holder.claim(last.number, 0, now_ms=0)
+    with pytest.raises(ConfigError, match="^job.name: .* is the backfill b of job-1: .* another job.name"):
+        another().open_generation({0: ["a"]}, now_ms=0)
+    with pytest.raises(ConfigError, match="c of a-1 would be .* which is the backfill b of job-1 already"):
+        another().open_generation({0: ["a"]}, now_ms=0, backfill="c of a-1")
+    holder.write({"a": at(2)})
+    assert another().last_generation() == last
+
+
+def test_checkpoints_without_the_mark_of_a_backfill_may_get_it(another: Another) -> None:
+    another().open_generation({0: ["a"]}, now_ms=0)
+    assert another().open_generation({0: ["a"]}, now_ms=0, backfill="b of job-1").number == 2
 
 
 def test_a_task_cannot_be_in_two_containers(manager: CheckpointManager) -> None:

@@ -10,7 +10,12 @@ import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream
 from streambench.errors import ConfigError, OffsetError, UnknownStreamError
+from streambench.job.run import run
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import Backfill, JobRunningError, backfill, deploy
+from streambench.spark.history import Run, note
+from streambench.spark.history_records import history_of
+from streambench.spark.plan import make_plan, open_generation
 from streambench.spark.running import DeploymentLock
 from tests.spark.conftest import Job
 
@@ -101,6 +106,63 @@ def test_a_plan_of_a_backfill_shows_its_range_and_writes_nothing(job: Job) -> No
     spans = [span for each in planned.containers for span in each.offsets.values()]
     assert sorted(spans) == [("50", "50"), ("7", "50")]
     assert files(job) == before
+
+
+class Ignore:
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None: ...
+
+
+def named(job: Job, name: str) -> Config:
+    return job.config.with_values({"job.name": name, "job.container.count": 1})
+
+
+def begin_backfill(job: Job, of: str, name: str) -> int:
+    """Open a generation of a backfill as a round does; its number."""
+    wanted = Backfill(name)
+    return open_generation(make_plan(wanted.config(named(job, of), Ignore), Ignore, wanted))
+
+
+def test_a_backfill_does_not_take_the_checkpoints_of_a_job_with_its_name(job: Job) -> None:
+    job.send(0, 100)
+    run(named(job, "job-fixed"), task=Ignore)
+    job.send(100, 200)
+    with pytest.raises(ConfigError, match="the backfill fixed would be job-fixed-1, and there are checkpoi"):
+        begin_backfill(job, "job", "fixed")
+    with pytest.raises(ConfigError, match="give the backfill another name"):
+        backfill(job.config, Backfill("fixed"), Ignore, dry_run=True)
+    assert run(named(job, "job-fixed"), task=Ignore).messages == 100
+
+
+def test_a_job_does_not_take_the_checkpoints_of_a_backfill_with_its_name(job: Job) -> None:
+    assert [begin_backfill(job, "job", "fixed") for _ in range(2)] == [2, 3]
+    for begin in (run, deploy):
+        with pytest.raises(ConfigError, match="job-fixed-1 is the backfill fixed of job-1: .* another job.n"):
+            begin(named(job, "job-fixed"), task=Ignore)  # type: ignore[operator]
+
+
+def test_backfills_of_two_jobs_do_not_meet_under_one_name(job: Job) -> None:
+    begin_backfill(job, "a", "b-c")
+    with pytest.raises(ConfigError, match="would be a-b-c-1, which is the backfill b-c of a-1 alre"):
+        begin_backfill(job, "a-b", "c")
+
+
+@pytest.mark.parametrize(("rounds", "goes_on"), [(["fixed"], True), (["", "fixed"], False), ([], False)])
+def test_a_backfill_without_a_mark_goes_on_where_its_history_names_it(
+    job: Job, rounds: list[str], goes_on: bool
+) -> None:
+    """As older versions have left it."""
+    manager = checkpoint_manager(job.config, "job-fixed-1")
+    manager.open_generation({0: ["Partition 0", "Partition 1"]}, now_ms=0)
+    for at, name in enumerate(rounds):
+        note(history_of(job.config, "job-fixed-1"), Run(generation=at, began_ms=at, master="", backfill=name))
+    if goes_on:
+        begin_backfill(job, "job", "fixed")
+        last = manager.last_generation()
+        assert last is not None and last.backfill == "fixed of job-1"
+    else:
+        with pytest.raises(ConfigError, match="there are checkpoints of a job of that name"):
+            begin_backfill(job, "job", "fixed")
+        run(named(job, "job-fixed"), task=Ignore)  # the job goes on
 
 
 @pytest.mark.parametrize(

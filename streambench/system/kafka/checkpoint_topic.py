@@ -34,13 +34,15 @@ from streambench.model import SystemStreamPartition
 
 class Opened(Struct, tag="generation", kw_only=True):
     """A start of the job. ``assignment``: None for a rewind, which leaves it as it is; ``checkpoints``: those
-    of a rewind. ``atomic``: its containers commit in transactions."""
+    of a rewind. ``atomic``: its containers commit in transactions. ``backfill``: as in ``Generation``; a
+    rewind leaves it as it is."""
 
     number: int
     assignment: dict[str, list[str]] | None
     places: dict[str, int]
     checkpoints: dict[str, Raw] = {}
     atomic: bool = False
+    backfill: str = ""
     who: str
 
 
@@ -86,6 +88,7 @@ class Snapshot(Struct, tag="snapshot", kw_only=True):
     atomic: bool = False
     closing: Closing | None = None
     commits: dict[str, tuple[str, int]] = {}
+    backfill: str = ""
 
 
 Entry = Opened | Closing | Claimed | Committed | Snapshot
@@ -150,6 +153,7 @@ class CheckpointTopicState:
             atomic=self.atomic,
             closing=self.closing,
             commits={str(container): commit for container, commit in self.commits.items()},
+            backfill="" if last is None else last.backfill,
         )
 
     def checkpoints(self, where: str) -> dict[str, list[Checkpoint]]:
@@ -171,14 +175,16 @@ class CheckpointTopicState:
         if entry.number != self.next_number():
             return False
         assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
+        backfill = last.backfill if last is not None else ""
         if entry.assignment is not None:
+            backfill = entry.backfill
             assignment = {
                 container: tuple(entry.assignment[str(container)])
                 for container in sorted(map(int, entry.assignment))
             }
         self._remember(entry.checkpoints)
         known = StoredPartitions(self._last())
-        self.generation = Generation(entry.number, assignment, entry.places, known)
+        self.generation = Generation(entry.number, assignment, entry.places, known, backfill)
         self.opened_by = entry.who
         self.atomic = entry.atomic
         self.closing = None
@@ -229,7 +235,9 @@ class CheckpointTopicState:
                 for container in sorted(map(int, entry.assignment))
             }
             known_then = frozenset(map(SystemStreamPartition.parse, entry.known))
-            self.generation = Generation(entry.generation, assignment, entry.places, known_then)
+            self.generation = Generation(
+                entry.generation, assignment, entry.places, known_then, entry.backfill
+            )
         self.opened_by = entry.who
         self.atomic = entry.atomic
         self.closing = entry.closing

@@ -113,9 +113,14 @@ class KafkaCheckpointManager(CheckpointManager):
         self._atomic = False
 
     def open_generation(
-        self, assignment: Mapping[int, Sequence[str]], *, now_ms: int, places: Mapping[str, int] | None = None
+        self,
+        assignment: Mapping[int, Sequence[str]],
+        *,
+        now_ms: int,
+        places: Mapping[str, int] | None = None,
+        backfill: str = "",
     ) -> Generation:
-        return self._open(rules.checked_assignment(assignment), {}, now_ms, places)
+        return self._open(rules.checked_assignment(assignment), {}, now_ms, places, backfill)
 
     def rewind(self, checkpoints: Mapping[str, Checkpoint], *, now_ms: int) -> Generation:
         return self._open(None, checkpoints, now_ms, None)
@@ -239,6 +244,7 @@ class KafkaCheckpointManager(CheckpointManager):
         rewound: Mapping[str, Checkpoint],
         now_ms: int,
         places: Mapping[str, int] | None,
+        backfill: str = "",
     ) -> Generation:
         self._create()
 
@@ -246,6 +252,8 @@ class KafkaCheckpointManager(CheckpointManager):
             last = self._state.generation
             if assignment is None:
                 rules.check_rewind(self._job, last, self._state.history, rewound)
+            else:
+                rules.check_backfill(self._job, last, backfill)
             return rules.merged_places(self._job, last.places if last is not None else {}, places)
 
         for _ in range(_TRIES):
@@ -260,6 +268,7 @@ class KafkaCheckpointManager(CheckpointManager):
                 places=merged,
                 checkpoints={task: encode_checkpoint(checkpoint) for task, checkpoint in rewound.items()},
                 atomic=self._atomic,
+                backfill=backfill,
                 who=who(now_ms),
             )
             offset, counts = self._append(entry)
