@@ -32,7 +32,8 @@ class Difference(Struct, frozen=True):
 
     ``what``: ``state``, ``output``, ``error`` or ``order``. ``name``: ``store[key]``, or the stream.
     ``before``, ``after``: what the first and the second version did. These are the values written (None: no
-    value), the outputs (None: no output), the errors, or the messages chosen."""
+    value), the outputs (None: no output), the errors, or the messages chosen. Of outputs with one message
+    they are the keys or the partitions, in words."""
 
     position: int
     ssp: SystemStreamPartition | None
@@ -131,14 +132,22 @@ def _of_outputs(one: Sequence[Output], other: Sequence[Output]) -> _Found | None
     for number in range(max(len(one), len(other))):
         was = one[number] if number < len(one) else None
         now = other[number] if number < len(other) else None
-        if was is None or now is None or _identity(was) != _identity(now):
+        if was is None or now is None:
             stream = now.stream if now is not None else was.stream if was is not None else ""
             return "output", stream, was and was.message, now and now.message
+        if (was.stream, was.message) != (now.stream, now.message):
+            return "output", now.stream, was.message, now.message
+        if was.key != now.key:
+            return "output", now.stream, f"key {short_text(was.key)}", f"key {short_text(now.key)}"
+        if _are_apart(was, now):
+            return "output", now.stream, f"partition {was.partition}", f"partition {now.partition}"
     return None
 
 
-def _identity(output: Output) -> tuple[Any, ...]:
-    return output.stream, output.key, output.message
+def _are_apart(was: Output, now: Output) -> bool:
+    """True where two outputs go to different partitions, and not only as their turn was."""
+    is_known = was.is_placed and now.is_placed and None not in (was.partition, now.partition)
+    return is_known and was.partition != now.partition
 
 
 def differing_entries(one: Stores, other: Stores) -> dict[str, dict[str, dict[Any, tuple[Any, Any]]]]:

@@ -21,7 +21,7 @@ from streambench.system.partitioner import partition_for
 class Output(Struct, frozen=True, gc=False):
     """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
     as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
-    the container yet."""
+    the container yet. ``is_placed``: its partition follows from its key, or from what the task named."""
 
     position: int
     stream: str
@@ -30,6 +30,7 @@ class Output(Struct, frozen=True, gc=False):
     message: Any
     held: bool
     task: str = ""
+    is_placed: bool = False
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -101,6 +102,7 @@ class Outputs:
                 readable(message_serde, sent.message),
                 held,
                 sent.task,
+                not is_round_robin(sent.partition_key),
             )
         ]
 
