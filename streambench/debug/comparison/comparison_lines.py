@@ -22,6 +22,9 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str
         lines.append(f"{place}  {short_text(message.message)}")
     lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
     lines += _more(len(comparison.differing) - _MOST_LINES)
+    one, other = comparison.errors
+    if one is not None and one == other:
+        lines.append(f"{_INDENT}both fail: {_cut(one)}")
     lines += _side_by_side(comparison, names)
     changes = difference_lines(comparison.stores)
     if changes:
@@ -40,7 +43,7 @@ def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     if comparison.order is not None:
         ran += f", chosen in another order from {comparison.order.position:,} on"
     if comparison.equal:
-        return f"{ran}: equal"
+        return f"{ran}: equal" if comparison.errors == (None, None) else f"{ran}: equal, and both fail"
     differing = len(comparison.differing)
     if not differing:
         return f"{ran}: each message alike, but not the end"

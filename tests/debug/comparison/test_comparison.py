@@ -114,7 +114,14 @@ def test_a_version_that_fails_differs_at_its_message() -> None:
     assert found.first is not None and found.first.what == "error"
     assert (found.first.position, found.first.offset, found.processed) == (4, "3", (5, 3))
     assert found.errors[0] is None and "the fourth" in str(found.errors[1])
-    assert compare(Failing, Failing, words("aaaaa"), config=CONFIG).equal
+
+
+def test_two_versions_that_fail_alike_are_equal_and_say_that_both_fail() -> None:
+    found = compare(Failing, Failing, words("aaaaa"), config=CONFIG)
+    assert found.equal
+    lines = comparison_lines(found, ("A", "B"))
+    assert lines[0] == "3 messages through A and B: equal, and both fail"
+    assert lines[1].strip().startswith("both fail: Partition 0 failed at mem.in.0@3")
 
 
 def test_another_chooser_is_compared_by_messages_not_by_positions() -> None:
