@@ -216,10 +216,8 @@ def _over_session(
 
 
 def _of_session(session: Session, ran: RunAgain) -> _Ran:
-    history = session.history
-    assert history is not None
     places: dict[int, _Step] = {ran.begin: _BEGIN}
-    places |= {at: (ssp, offset) for at, ssp, offset in history.message_refs(ran.begin, ran.end)}
+    places |= {at: (ssp, offset) for at, ssp, offset in ran.refs}
     positions = {step: at for at, step in places.items()}
     failed = None if ran.error is None else places.pop(ran.end)
     outputs = [output for each in ran.effects.values() for output in each.outputs]
@@ -228,7 +226,7 @@ def _of_session(session: Session, ran: RunAgain) -> _Ran:
     serdes = StreamSerdes(session.container.config)
 
     def message_of(step: _Step) -> IncomingMessageEnvelope | None:
-        return history.message_at(positions[step]) if step in positions else None
+        return session.message_at(positions[step]) if step in positions else None
 
     return _Ran(steps, effects, outputs, ran.stores, message_of, serdes, ran.error, failed)
 

@@ -139,6 +139,28 @@ class Driven:
             return True
         return False
 
+    @contextmanager
+    def _undriven(self) -> Iterator[None]:
+        """Keep other threads from driving the container, or reading it. Raises ContainerStateError where one
+        does."""
+        driving = self._driving
+        if not driving.acquire(blocking=False):
+            raise ContainerStateError(
+                f"{self.name}: the history cannot be read while another thread drives the container, or "
+                "reads it: use the methods of the session, or read in session.between()"
+            )
+        try:
+            yield
+        finally:
+            driving.release()
+
+    def between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
+        """Call ``what`` between two messages: all that it reads is of one moment. Called on this thread while
+        no other one drives the container, else on that one, after the message it is at.
+
+        Raises what it raises, and TimeoutError where that would be later than in ``timeout`` seconds."""
+        return self._between(what, timeout)
+
     def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
         """Call ``what`` between two messages: here while no thread drives the container, else on the thread
         that does. Raises TimeoutError."""
@@ -157,7 +179,8 @@ class Driven:
             if question is None:
                 question = Future()
                 self.container.post(_answering(question, what))
-            wait([question], _LOOK_AGAIN_S)
+            left = _LOOK_AGAIN_S if deadline is None else max(0.0, deadline - time.monotonic())
+            wait([question], min(_LOOK_AGAIN_S, left))
             if question.done() or (
                 deadline is not None and time.monotonic() >= deadline and not question.cancel()
             ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from streambench.debug.past.replica import Replica
 from streambench.debug.stopping.slices import Progress, Slices, Stoppable
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
+from streambench.model import SystemStreamPartition
 
 
 class Swap(Struct, frozen=True):
@@ -92,15 +93,13 @@ class HotSwap(TimeTravel):
         history = self._living_history()
         if self.branched:
             raise ContainerStateError(f"in a branch nothing is recorded: {words('live')} first")
-        end = self.position
-        begin = max(history.oldest, 0 if last is None else end - last)
-
         work = Stoppable("runs again", progress)
 
-        first = history.last_edge(begin)
-
-        def made() -> list[_Again]:
-            return [self._replica(first, task, init=not attributes, fill=attributes) for task in tasks]
+        def made() -> tuple[int, int, list[_Again]]:
+            end = self.position
+            first = history.last_edge(max(history.oldest, 0 if last is None else end - last))
+            init = not attributes
+            return first, end, [self._replica(first, task, init=init, fill=attributes) for task in tasks]
 
         def run() -> list[RunAgain]:
             errors: list[str | None] = [None] * len(replicas)
@@ -119,10 +118,10 @@ class HotSwap(TimeTravel):
 
         # In a condition of a run, say: another thread would wait for this one.
         if self._is_driver:
-            replicas = made()
+            first, end, replicas = made()
             return run()
         # On this thread, an interrupt ends what leads to the first message, too.
-        replicas = self._between(made)
+        first, end, replicas = self._between(made)
         return work.run(lambda: self._between(run))
 
     def undo(self) -> bool:
@@ -229,20 +228,21 @@ class HotSwap(TimeTravel):
         self._collect(again)
         replica = again.replica
         stores = {task.name: self._entries(task) for task in replica.tasks}
-        message_of = partial(_message_ref, self._living_history())
-        return RunAgain(again.effects, begin, replica.position, error, stores, message_of, interrupted)
+        refs = tuple(self._living_history().message_refs(begin, replica.position))
+        return RunAgain(again.effects, begin, replica.position, error, stores, refs, interrupted)
 
 
 class RunAgain(NamedTuple):
     """The effects of recorded messages with other code, after ``begin`` and up to ``end``, and the stores
-    then. ``error``: of the task that failed there; ``interrupted``: more were asked for."""
+    then. ``error``: of the task that failed there. ``refs``: the position, partition and offset of each
+    message. ``interrupted``: more were asked for."""
 
     effects: Mapping[int, Effects]
     begin: int
     end: int
     error: str | None
     stores: Stores
-    message_of: Callable[[int], MessageRef]
+    refs: Sequence[tuple[int, SystemStreamPartition, str]]
     interrupted: bool = False
 
 

@@ -44,6 +44,7 @@ class Inspection(Driven):
             self._no_history = "the container had started before the session was made"
         elif limit:
             self.history = History(self.container, limit)
+            self.history.guard = self._undriven
             self.container.failure_hold.is_wanted = True
         self._past: Past | None = None
         self._closed: RecordedTasks | None = None
@@ -271,7 +272,8 @@ class Inspection(Driven):
 
     def _tasks_here(self) -> Sequence[ShownTask]:
         """The tasks as they are at the position."""
-        return self.container.tasks if self._past is None else self._past.tasks
+        past = self._past
+        return self.container.tasks if past is None else past.tasks
 
     def _look(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
         """Look at the tasks, with their stores, at the position."""

@@ -288,15 +288,21 @@ class Session(Stops):
 
     def stop(self) -> None:
         """Pause, commit, close the tasks, close the streams."""
-        self.pause()
-        self._past = None
-        self._drive(self.container.stop)
+        self._end(self.container.stop)
 
     def abandon(self) -> None:
         """Drop everything as a crash would, after the current message."""
+        self._end(self.container.abandon)
+
+    def _end(self, how: Callable[[], object]) -> None:
+        """End the container, from the newest position."""
+
+        def end() -> None:
+            self._past = None
+            how()
+
         self.pause()
-        self._past = None
-        self._drive(self.container.abandon)
+        self._drive(end)
 
     def give_up(self, moment: float = _MOMENT_S, *, may_resume: bool = False) -> bool:
         """Drop everything as a crash would, also in the middle of a message; whether what was going on

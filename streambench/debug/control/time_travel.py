@@ -55,7 +55,7 @@ class TimeTravel(Inspection):
         if not self.can_resume:
             return 0
         history = self._history()
-        return history.latest - history.block_at(history.latest).start
+        return self._between(lambda: history.latest - history.block_at(history.latest).start)
 
     @property
     def branched(self) -> bool:
@@ -124,8 +124,12 @@ class TimeTravel(Inspection):
 
     def go_live(self) -> int:
         """Return to the newest position; a branch is dropped. The position."""
-        self._past = None
-        self._moved()
+
+        def leave() -> None:
+            self._past = None
+
+        # Not before a read of another thread has ended, which may be of the past.
+        self._drive(leave)
         return self.position
 
     def adopt(self) -> int:
@@ -139,12 +143,15 @@ class TimeTravel(Inspection):
                 f"{self.name} is live: there is no branch to adopt. {words('go back')} first, then "
                 f"{words('swap')} begins one"
             )
-        before = self.container.factory
-        self._travel(past.adopt)
-        warn_of_window(self.name, before, self.container.factory)
-        self._former.append((before, None))
-        self._past = None
-        self._moved()
+
+        def adopt() -> None:
+            before = self.container.factory
+            past.adopt()
+            warn_of_window(self.name, before, self.container.factory)
+            self._former.append((before, None))
+            self._past = None
+
+        self._travel(adopt)
         return self.position
 
     def crash(self, *, inside_commit: bool = False) -> Crash:
@@ -182,9 +189,6 @@ class TimeTravel(Inspection):
             self._past = None
             raise
 
-    def _moved(self) -> None:
-        self._drive(lambda: None)
-
     def _require_live(self, what: str) -> None:
         """Raise ContainerStateError in the past. ``what``: the remedy that is asked for."""
         if self._past is not None:
@@ -196,12 +200,17 @@ class TimeTravel(Inspection):
     def upcoming(self) -> list[Moment]:
         """The moments before the next recorded message, or each message of the next batch; none at the newest
         position."""
-        position = self.position
-        if position == self.latest:
-            return []
-        _, end = self._history().edges(position + 1)
-        found = map(self._message_at, range(position + 1, end + 1))
-        return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
+        history = self._history()
+
+        def read() -> list[Moment]:
+            position = self.position
+            if position == self.latest:
+                return []
+            _, end = history.edges(position + 1)
+            found = map(self._message_at, range(position + 1, end + 1))
+            return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
+
+        return self._between(read)
 
     def _edge_of(
         self, history: History, position: int | str | SystemStreamPartition, offset: str | int | None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,8 +60,8 @@ class BlockLog:
     """The blocks of a container from its start on, up to the newest message.
 
     ``limit_mb``: the most memory; the oldest part is dropped where it needs more. ``latest``: the newest
-    position, ``oldest`` the first that can be shown. To be made before the container starts, and to be used
-    on the thread that drives it, or while none does.
+    position, ``oldest`` the first that can be shown. To be made before the container starts. To be used on
+    the thread that drives it, or while none does: between two messages, as ``Session.between`` calls.
     """
 
     def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
@@ -68,6 +69,8 @@ class BlockLog:
         self.limit = limit_mb * MB
         self.blocks: deque[Block] = deque()
         self.trace = Trace()
+        self.guard: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Entered to read the trace. Raises where another thread drives the container, which fills it."""
         self.is_dropped = False
         self.reader: Reader | None = None
         self._inputs: RecordedInputs | None = None
@@ -110,7 +113,8 @@ class BlockLog:
     @property
     def size(self) -> int:
         """The memory that it takes, in bytes, roughly."""
-        return self.inputs.size + sum(each.size for each in self.blocks)
+        with self.guard():
+            return self.inputs.size + sum(each.size for each in self.blocks)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -139,7 +143,11 @@ class BlockLog:
         return self._inputs
 
     def read(self) -> None:
-        """Take what the trace holds into the last block."""
+        """Take what the trace holds into the last block. Raises what ``guard`` raises."""
+        with self.guard():
+            self._read()
+
+    def _read(self) -> None:
         trace, inputs, block = self.trace, self.inputs, self.blocks[-1]
         inputs.add(trace.chunks)
         base, unfinished = trace.base, self._drop_unfinished()

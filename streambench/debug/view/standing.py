@@ -104,6 +104,10 @@ class StandingReader:
 
     def read(self, session: Session, snapshot: ContainerSnapshot) -> Standing:
         """The standing of a session that is not running."""
+        # A step of another thread may begin at any time: what is read is of one moment, between two messages.
+        return session.between(lambda: self._read_between(session, snapshot))
+
+    def _read_between(self, session: Session, snapshot: ContainerSnapshot) -> Standing:
         committed = tuple(tuple(offsets.values()) for offsets in snapshot.checkpoints.values())
         expressions = tuple(session.watch_expressions.items())
         at = (
