@@ -26,6 +26,9 @@ _STUCK = (
     "checkpoint"
 )
 
+_LONGEST_CHAIN = 100
+"""The exceptions that are shown of one that others led to."""
+
 _IMPORTS = {"sb": "import streambench as sb", "streambench": "import streambench"}
 
 
@@ -165,7 +168,7 @@ def _shown_as(error: BaseException, known: dict[int, BaseException]) -> BaseExce
     found.__traceback__ = users_frames(error.__traceback__)
     for name in ("__cause__", "__context__"):
         chained = getattr(error, name)
-        if chained is not None:
+        if chained is not None and len(known) < _LONGEST_CHAIN:
             setattr(found, name, known.get(id(chained)) or _shown_as(chained, known))
     found.__suppress_context__ = error.__suppress_context__
     for note in getattr(error, "__notes__", []):

@@ -146,6 +146,18 @@ def test_no_exception_forges_a_line_or_moves_the_cursor(ip_empty: Shell, raises:
     assert not [text for text in shown if UNSEEN.search(text)]
 
 
+def test_an_endless_chain_of_exceptions_is_shown_in_part(ip_empty: Shell) -> None:
+    retries = "error = None\n            for _ in range(3000):\n                last = error\n"
+    retries += "                error = ValueError('again')\n                error.__context__ = last\n"
+    ip_empty.run(failing_task(f"{retries}            raise error"))
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 1")
+    ip_empty.run("%stream send mem.in fail --config echo")
+    ip_empty.run("%stream create echo --task Echo --config echo")
+    shown = ip_empty.fails("%stream step")
+    assert 50 < shown.count("ValueError: again") < 200 and "%stream step echo: it goes on" in shown
+
+
 def test_the_lines_of_an_exception_stay_lines(ip_empty: Shell) -> None:
     ip_empty.run(failing_task("raise ValueError('2 errors\\n  name: missing\\n  age: no number')"))
     ip_empty.run(CONFIG)
