@@ -197,8 +197,11 @@ class Deployment:
         ):
             output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
             # The containers of all other sessions die with this process.
-            leased_as = self._lock.seen_lease() if leased.context is None else ""
-            run = pack(replace(self._shipment(planned, listener, shared, output), leased_as=leased_as))
+            outlives = leased.context is None
+            leased_as = self._lock.seen_lease() if outlives else ""
+            is_visible = outlives and self._lock.is_visible
+            shipment = self._shipment(planned, listener, shared, output)
+            run = pack(replace(shipment, leased_as=leased_as, is_visible=is_visible))
             self._lock.check()  # for a container that was started while Spark was
             self.check_holder()
             # From here on, what still runs of older starts must stop.

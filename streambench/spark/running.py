@@ -29,7 +29,7 @@ from streambench.job.running import (
     running_error,
 )
 from streambench.job.starting import await_lease, turn_to_start
-from streambench.locks import Held, is_held_elsewhere, is_locked
+from streambench.locks import Held, has_holder, is_held_elsewhere, is_locked
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.process_identity import is_stopped
 
@@ -124,6 +124,11 @@ class DeploymentLock:
     def lease(self) -> str:
         """The file whose lock shows that this deployment lives; empty where it has none."""
         return "" if self._held is None else str(self._path_held)
+
+    @property
+    def is_visible(self) -> bool:
+        """True where others see that the lock is held."""
+        return self._held is not None and self._path_held is not None and is_locked(self._path_held)
 
     @property
     def directory(self) -> Path | None:
@@ -235,17 +240,22 @@ class DriverWatch(Protocol):
 
 
 class LockWatch:
-    """Looks at the lock of the deployment. A file system that does not show the locks of other machines is no
-    proof: the lock must have been seen."""
+    """Looks at the lock of the deployment. Only answers count: a directory that is out of sight is no proof.
 
-    def __init__(self, lease: str) -> None:
-        self._path = Path(lease)
-        self._is_seen = bool(lease) and is_locked(self._path)
+    ``is_visible``: others see the lock, so that a free one counts from the beginning. Else it must have been
+    seen: a file system that does not show the locks of other machines is no proof."""
+
+    def __init__(self, lease: str, *, is_visible: bool = False) -> None:
+        self._path = Path(lease) if lease else None
+        self._is_visible = is_visible
         self._free_since: float | None = None
+        self.is_gone()
 
     def is_gone(self) -> bool:
-        """True once the lock was seen, and has been free for some seconds."""
-        if not self._is_seen or is_locked(self._path):
+        """True once the lock has been free for some seconds."""
+        is_held = self._is_held()
+        self._is_visible = self._is_visible or is_held is True
+        if is_held is not False or not self._is_visible:
             self._free_since = None
             return False
         now = time.monotonic()
@@ -254,6 +264,16 @@ class LockWatch:
 
     def close(self) -> None:
         """Have nothing to close."""
+
+    def _is_held(self) -> bool | None:
+        """True where the lock is held; None where that is not known."""
+        if self._path is None:
+            return None
+        try:
+            return has_holder(self._path)
+        except OSError as error:
+            log.debug("it is not known if the process that deploys the job lives: %s", error)
+            return None
 
 
 class LeaseWatch:

@@ -70,9 +70,10 @@ class Shipment(Struct):
     the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
     must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
     where the file is missing. Cells of a notebook are in no file. ``lease``: the file that the deploying
-    process keeps locked as long as it lives. ``leased_as``: the name of its lease in the system of the
-    checkpoints. One of the two is empty, or both, where the containers die with it anyhow. ``output``: where
-    files for what containers print are; empty where Spark keeps that."""
+    process keeps locked as long as it lives. ``is_visible``: others see that, so that a free one means its
+    death. ``leased_as``: the name of its lease in the system of the checkpoints. One of the two is
+    empty, or both, where the containers die with it anyhow. ``output``: where files for what containers print
+    are; empty where Spark keeps that."""
 
     config: Config
     task: Any
@@ -85,6 +86,7 @@ class Shipment(Struct):
     lease: str = ""
     output: str = ""
     leased_as: str = ""
+    is_visible: bool = False
 
 
 class Warned(Struct, frozen=True):
@@ -303,9 +305,10 @@ def _drive(
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
         report.windows_left = ran.windows_left
         if is_orphan and ran.ended == "signal":
+            free = f" ({shipment.lease} is not locked on {report.host})" if shipment.lease else ""
             raise StreambenchError(
-                "the process that deployed the job has ended, and the container stopped with a commit; the "
-                "next start goes on from there"
+                f"the process that deployed the job has ended{free}, and the container stopped with a "
+                "commit; the next start goes on from there"
             )
     finally:
         partitions = (
@@ -332,7 +335,7 @@ def _drive(
 def _watch(shipment: Shipment) -> DriverWatch:
     if shipment.leased_as:
         return LeaseWatch(shipment.config, shipment.model.name, shipment.leased_as)
-    return LockWatch(shipment.lease)
+    return LockWatch(shipment.lease, is_visible=shipment.is_visible)
 
 
 def _readers(model: JobModel, number: int) -> dict[SystemStreamPartition, str]:

@@ -24,7 +24,7 @@ from streambench.spark.outcome import outcome
 from streambench.spark.plan import DeployPlan, make_plan, open_generation
 from streambench.spark.progress import Listener
 from streambench.spark.round_progress import planned_progress
-from streambench.spark.running import DeploymentLock
+from streambench.spark.running import DeploymentLock, LockWatch
 from streambench.spark.shared import SharedDirectory, check_shared, tokens
 from streambench.spark.shipment import sources
 from streambench.spark.worker import Report, RunContainers, Shipment, local_files
@@ -42,6 +42,11 @@ class Forward(StreamTask):
 class Warns(Forward):
     def init(self, context):
         logging.getLogger("streambench.somewhere").warning("mind %s", context.task_name)
+
+
+class Slow(Forward):
+    def process(self, envelope, collector, coordinator):
+        threading.Event().wait(0.001)
 
 
 class Exits(Forward):
@@ -268,6 +273,39 @@ def test_a_container_whose_driver_is_gone_commits_and_stops(
     assert "the process that deployed the job has ended" in report.failure.text
     assert 0 < report.messages < 10_000
     assert job.checkpoints()["Partition 0"] == {str(IN[0]): str(report.messages - 1)}
+
+
+def test_a_container_that_starts_after_the_death_of_its_driver_stops(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_GONE_S", 0)
+    job.send(0, 20_000)
+    driver = DeploymentLock(job.config, "job-1", "refuse")
+    driver.acquire()
+    planned = make_plan(job.config, Slow)
+    shipped = {"lease": driver.lease, "is_visible": driver.is_visible}
+    containers = packed(planned, **shipped)
+    containers.generation = open_generation(planned)
+    driver.release()
+    report = containers.run(0)
+    assert report.failure is not None and report.messages < 10_000
+    assert f"has ended ({shipped['lease']} is not locked on {report.host})" in report.failure.text
+
+
+def test_a_lock_out_of_sight_is_no_proof_that_its_driver_is_gone(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_GONE_S", 0)
+    driver = DeploymentLock(job.config, "job-1", "refuse")
+    driver.acquire()
+    watch = LockWatch(driver.lease, is_visible=True)
+    directory = Path(driver.lease).parent
+    away = directory.rename(directory.with_name("away"))
+    assert not watch.is_gone() and not watch.is_gone()
+    driver.release()
+    away.rename(directory)
+    assert watch.is_gone()
+    assert not LockWatch(str(directory / "deployment.lock")).is_gone()  # it was never seen
 
 
 def test_a_task_that_exits_does_not_take_the_python_worker_with_it(job: Job) -> None:
