@@ -100,7 +100,7 @@ def counted_reports(spark: SparkSession, run: RunContainers) -> Iterator[DataFra
         yield frame.where(f"{name}(messages, report is not null)").select("report")
     finally:
         with suppress(Exception):  # the session may have ended
-            spark.sql(f"drop temporary function if exists {name}")
+            _drop(spark, name)
 
 
 def _is_registered(spark: SparkSession, name: str) -> bool:
@@ -119,6 +119,14 @@ def _is_registered(spark: SparkSession, name: str) -> bool:
         log.debug("Spark does not count messages: %s", error)
         return False
     return True
+
+
+def _drop(spark: Any, name: str) -> None:
+    if is_connect(spark):
+        spark.sql(f"drop temporary function if exists {name}")
+    else:
+        # A statement would be one more query in the SQL tab.
+        spark._jsparkSession.sessionState().catalog().dropTempFunction(name, True)
 
 
 def _add_jar(spark: Any) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from streambench.spark.session import Lease
 
@@ -131,25 +132,30 @@ class SparkJob:
     def _collect(self) -> None:
         numbers = self._run.numbers
         try:
-            self._add_tag()
-            if self._context is not None:
-                # Of this thread alone, and of the jobs that it starts.
-                self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
-            self.reports = [pickle.loads(each) for each in self._collected()]
+            # Before the description is set: what it takes to count is not what is described.
+            with self._counted() as frame:
+                self._add_tag()
+                if self._context is not None:
+                    # Of this thread alone, and of the jobs that it starts.
+                    self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
+                self.reports = [pickle.loads(each) for each in self._collected(frame)]
         except BaseException as error:
             self.reason = reason_of(error)
             log.debug("the Spark job failed", exc_info=error)
         finally:
             self._ended.set()
 
+    def _counted(self) -> AbstractContextManager[DataFrame | None]:
+        if not self._leased.shows_metrics:
+            return nullcontext()
+        return counted_reports(self._leased.spark, self._run)
 
-    def _collected(self) -> list[bytes]:
-        """The reports of the containers, each of which is a task of Spark's."""
+    def _collected(self, counted: DataFrame | None) -> list[bytes]:
+        """The reports of the containers, each of which is a task of Spark's. ``counted``: the query that
+        counts messages as well, if there is one."""
         count = len(self._run.numbers)
-        if self._leased.shows_metrics:
-            with counted_reports(self._leased.spark, self._run) as counted:
-                if counted is not None:
-                    return [row[0] for row in counted.collect()]
+        if counted is not None:
+            return [row[0] for row in counted.collect()]
         if self._context is not None:
             # Planning, compiling and starting a query takes the JVM seconds where it is the first one.
             rows: RDD[object] = self._context.parallelize([], count)

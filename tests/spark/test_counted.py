@@ -53,8 +53,10 @@ def test_the_page_of_the_stage_has_the_messages_of_each_task(
             Attempt(at, "SUCCESS", messages, messages) for at, messages in enumerate(counts)
         ]
     assert job.numbers() == list(range(40))
-    functions = spark.sql("show user functions like '*streambench_count*'").collect()
-    assert functions == []
+    assert spark.sql("show user functions like '*streambench_count*'").collect() == []
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    described = [executions.apply(at).description() for at in range(executions.size())]
+    assert len([each for each in described if "counted-1, round 1: containers" in each]) == 2
 
 
 def test_each_attempt_at_a_container_is_counted_for_itself(
