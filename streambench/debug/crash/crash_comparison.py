@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -56,6 +56,9 @@ class CrashComparison:
         self._outputs = _Numbered(history.outputs_from(epoch.begin.sent), epoch.begin.sent)
         self._writes = _Numbered(history.writes_from(epoch.begin.written), epoch.begin.written)
         self._seen_outputs = self._seen_writes = 0
+        self._letters: dict[Identity, Sent | None] = {}
+        """The dead letters of outputs that were refused; None for one that was dropped."""
+        self._refused: deque[Identity] = deque()
         self.restart: Restart | None = None
         self._lose_stores(history)
         try:
@@ -100,9 +103,8 @@ class CrashComparison:
         while (output := outputs.next) is not None and (
             outputs.number < end.sent if end is not None else position_of(output) <= position
         ):
-            # What a restart sends is never refused, and makes no dead letter.
-            if output.task in self._tasks and output.fate != "letter":
-                self._count(self.recorded, output, 1)
+            if output.task in self._tasks:
+                self._count_recorded(output)
             outputs.take()
         while (write := writes.next) is not None and (
             writes.number < end.written if end is not None else write[0] <= position
@@ -110,9 +112,27 @@ class CrashComparison:
             self._note(0, write)
             writes.take()
 
+    def _count_recorded(self, output: Sent) -> None:
+        """Take an output of the recorded run. One that was refused is its dead letter, if there is one."""
+        if output.fate == "refused":
+            refused = identities(output)
+            self._letters |= dict.fromkeys(refused)
+            self._refused.extend(refused)
+            return
+        if output.fate == "letter" and self._refused:
+            self._letters[self._refused.popleft()] = output
+        self._count(self.recorded, output, 1)
+
+    def _as_sent(self, output: Sent) -> Sent | None:
+        """An output of the restart as a real one sends it. What was refused before would be so again: it is
+        a dead letter, or None. The outbox of a simulated restart refuses nothing."""
+        first = identities(output)[:1] if self._letters else []
+        return self._letters.get(first[0], output) if first else output
+
     def _read_restart(self, restart: Restart) -> None:
         for _, output in restart.outputs[self._seen_outputs :]:
-            self.by_stream[str(output.stream)] += self._count(self.repeated, output, -1)
+            if (sent := self._as_sent(output)) is not None:
+                self.by_stream[str(sent.stream)] += self._count(self.repeated, sent, -1)
         self._seen_outputs = len(restart.outputs)
         for write in restart.writes_from(self._seen_writes):
             self._note(1, write)

@@ -473,20 +473,37 @@ def test_dead_letters_of_what_is_adopted_are_sent() -> None:
     assert len(dead) == 3
 
 
-def test_an_output_that_is_refused_is_shown_as_its_dead_letter() -> None:
-    class Wrong(Numbering):
-        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
-            super().process(envelope, collector, coordinator)
-            collector.send("mem.json", {1, 2})
-            collector.send("mem.json", {"seen": 1})
+class Wrong(Numbering):
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        collector.send("mem.json", {1, 2})
+        collector.send("mem.json", {"seen": 1})
 
-    config = {"systems.mem.streams.json.samza.msg.serde": "json", "task.dead.letter.stream": "mem.dead"}
-    session, _ = session_of(Wrong, words("aa"), {**config, **EXACTLY_ONCE, "task.commit.ms": -1})
+
+@pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE])
+@pytest.mark.parametrize(
+    ("fate", "dead"),
+    [
+        ({"task.dead.letter.stream": "mem.dead"}, ["mem.dead"]),
+        ({"task.drop.serialization.errors": "true"}, []),
+    ],
+)
+def test_an_output_that_is_refused_is_its_dead_letter_or_nothing(
+    guarantee: dict[str, Any], fate: dict[str, Any], dead: list[str]
+) -> None:
+    config = {"systems.mem.streams.json.samza.msg.serde": "json", "task.commit.ms": -1}
+    session, _ = session_of(Wrong, words("aa"), {**config, **fate, **guarantee})
     session.step(2)
-    of_one = ["mem.out", "mem.json", "mem.dead"]
-    assert [each.stream for each in session.outputs()] == of_one * 2
+    sent = ["mem.out", "mem.json", *dead] * 2
+    assert [each.stream for each in session.outputs()] == sent
     assert session.swap(Wrong, replay=2).changed == ()
-    assert session.crash().outputs_new == () and session.crash_everywhere().unsafe == ()
+    crash = session.crash()
+    assert (crash.outputs_new, crash.outputs_lost) == ((), ())
+    twice = [] if guarantee else sent
+    assert sorted(each.stream for each in crash.outputs_twice) == sorted(twice)
+    for step in session.crash_everywhere().unsafe:
+        assert step.twice == {stream: step.position for stream in sent}
+    assert session.crash_everywhere().safe == (2 if guarantee else 0)
     session.stop()
 
 
