@@ -135,8 +135,9 @@ class StagedWrite(Protocol):
     def commit(self, step: int, files: Sequence[Any]) -> bool:
         """Append what these files hold, in their order; False where the step was done before."""
 
-    def discard(self, step: int) -> None:
-        """Remove what was staged for a step, unless it is decided that it will be appended."""
+    def discard(self, step: int, files: Sequence[Any]) -> None:
+        """Remove what these attempts staged for a step, unless it is decided that it will be appended. What
+        others staged for it under the same name stays."""
 
 
 @runtime_checkable

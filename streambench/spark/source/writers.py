@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -92,9 +92,15 @@ class StreamWriting:
         if self._is_staged:
             with self._staged(write) as staged:
                 files = staged.stage(step)
-                messages = self._send(
-                    rows, lambda source, number, columns: files.write(number, columns), task
-                )
+                try:
+                    messages = self._send(
+                        rows, lambda source, number, columns: files.write(number, columns), task
+                    )
+                except BaseException:
+                    if not write.startswith(_ANONYMOUS):  # such a one is removed as a whole
+                        with suppress(OSError, StreamSystemError):
+                            staged.discard(step, files.close())
+                    raise
                 return Written(write, files.close(), messages)
         if self._is_handed(write):
             handed = HandedRows()
@@ -120,10 +126,9 @@ class StreamWriting:
     def commit(self, messages: Messages, step: int) -> None:
         """Append what the tasks staged for a step, in the order of the tasks."""
         done = [each for each in messages if isinstance(each, Written)]
-        files = [file for each in done for file in each.files]
         if self._is_staged and done:
             with self._staged(done[0].write) as staged:
-                staged.commit(step, files)
+                staged.commit(step, _files(messages))
         elif done and self._is_handed(done[0].write):
             with closing(self._named_write(done[0].write)) as named:
                 named.commit(step, unpacked(self._stream, [each.handed for each in done]))
@@ -135,11 +140,11 @@ class StreamWriting:
                 # This process itself lives no longer than the call.
                 staged.begin(ancestor("java"))
 
-    def abort(self, write: str, step: int) -> None:
-        """Remove what was staged for a step, unless its commit is decided."""
+    def abort(self, write: str, step: int, messages: Messages) -> None:
+        """Remove what these tasks staged for a step, unless its commit is decided."""
         if self._is_staged:
             with self._staged(write) as staged:
-                staged.discard(step)
+                staged.discard(step, _files(messages))
 
     def _is_handed(self, write: str) -> bool:
         """True where the driver writes what tasks hand to it."""
@@ -218,10 +223,10 @@ class BatchWriter(DataSourceArrowWriter):
         if messages:
             self._writing.commit(messages, 0)
         else:
-            self._writing.abort(self._write, 0)  # a frame without partitions
+            self._writing.abort(self._write, 0, messages)  # a frame without partitions
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writing.abort(self._write, 0)
+        self._writing.abort(self._write, 0, messages)
 
 
 class StreamingWriter(DataSourceStreamArrowWriter):
@@ -244,7 +249,12 @@ class StreamingWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         # The name of the query is in what its tasks return alone.
         for write in {each.write for each in messages if isinstance(each, Written)}:
-            self._writing.abort(write, batchId)
+            self._writing.abort(write, batchId, messages)
+
+
+def _files(messages: Messages) -> list[Any]:
+    """The files that tasks staged, in the order of the tasks."""
+    return [file for each in messages if isinstance(each, Written) for file in each.files]
 
 
 def _count_or_create(systems: Systems, stream: SystemStream) -> int:

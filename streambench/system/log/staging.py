@@ -116,12 +116,12 @@ class StagedWrite:
 
     def commit(self, step: int, files: Sequence[StagedFile]) -> bool:
         """Append the messages of these files, in their order; False where the step was done before, with
-        whatever files. What else was staged for it is removed.
+        whatever files.
 
         Raises StreamSystemError where a file is not there, and what an append raises; the step can be
         committed again then."""
         if self._is_done(step):
-            self.discard(step)
+            self.discard(step, files)
             return False
         self._directory.mkdir(parents=True, exist_ok=True)
         record = self._record(step)
@@ -138,13 +138,16 @@ class StagedWrite:
         self._finish(step)
         return True
 
-    def discard(self, step: int) -> None:
-        """Remove what was staged for a step, unless it is decided that it will be appended."""
-        if not self._record(step).exists() or self._is_done(step):
-            if self._once:
-                shutil.rmtree(self._directory / str(step), ignore_errors=True)
-            else:
-                self._end()
+    def discard(self, step: int, files: Sequence[StagedFile]) -> None:
+        """Remove what the attempts with these files staged for a step, unless it is decided that it will be
+        appended. Of a write that is not ``once`` all is removed."""
+        if self._record(step).exists() and not self._is_done(step):
+            return
+        if not self._once:
+            self._end()
+            return
+        for attempt in {(self._directory / each.path).parent for each in files}:
+            shutil.rmtree(attempt, ignore_errors=True)
 
     def _is_done(self, step: int) -> bool:
         last = self.last()

@@ -106,7 +106,7 @@ def test_a_commit_goes_on_where_it_died(
         crash_at(patched, count, after=after)
         write.commit(7, files)
         raise Crash  # the last of all appends is number 3
-    write.discard(7)  # as Spark does when a commit has failed
+    write.discard(7, files)  # as Spark does when a commit has failed
     with open_log(log.path, batch_messages=3) as restarted:
         again = StagedWrite(restarted, "out", "query")
         # Spark stages the step once more, and may deal the rows out otherwise.
@@ -148,8 +148,7 @@ def test_a_task_that_outlives_its_write_leaves_nothing(log: Log) -> None:
     write = StagedWrite(log, "out", "unnamed", once=False)
     write.begin()
     late = write.stage(0)
-    stage(write, 0, range(4))
-    write.discard(0)
+    write.discard(0, stage(write, 0, range(4)))
     row = {"key": None, "message": b"4", "timestamp": None, "headers": None}
     with pytest.raises(StreamSystemError, match="the write has ended without this process"):
         late.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
@@ -158,11 +157,18 @@ def test_a_task_that_outlives_its_write_leaves_nothing(log: Log) -> None:
 
 def test_what_is_discarded_is_gone(log: Log) -> None:
     write = StagedWrite(log, "out", "query")
-    stage(write, 0, [1])
-    write.discard(0)
+    write.discard(0, stage(write, 0, [1]))
     assert staged_files(log) == []
     assert write.commit(0, stage(write, 0, [2]))
     assert read(log) == [2]
+
+
+def test_a_writer_that_gives_up_leaves_what_others_staged_under_its_name(log: Log) -> None:
+    one, other = StagedWrite(log, "out", "query"), StagedWrite(log, "out", "query")
+    files = stage(one, 0, [1, 2])
+    other.discard(0, stage(other, 0, [1, 2]))
+    assert one.commit(0, files)
+    assert read(log) == [2, 1]
 
 
 def test_files_on_another_machine_are_missed_before_anything_is_written(log: Log) -> None:
