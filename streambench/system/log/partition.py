@@ -28,7 +28,7 @@ from streambench.system.log.header import read_header
 from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import START, read_note, recovery_point
 from streambench.system.log.repair import Loss
-from streambench.system.log.segment import Segment, find, segment_of, segments
+from streambench.system.log.segment import Segment, find, frames, segment_of, segments, start_of
 from streambench.system.log.settings import Settings
 from streambench.system.log.snapshots import Changelog, LogSnapshots, fingerprint
 from streambench.system.timestamps import as_milliseconds
@@ -132,6 +132,28 @@ class Partition:
     def last_of(self, producer: str) -> tuple[int, int] | None:
         """The last (generation, sequence) with which this producer appended here; None where it never did."""
         return self._appender.last_of(producer)
+
+    def appends_of(self, producer: str, generation: int) -> list[int] | None:
+        """The messages of each append that a producer made with a sequence in its last generation, in order.
+
+        None where they are not all there any more."""
+        last, sequence = self.last_of(producer) or (-1, -1)
+        if last != generation:
+            return [] if last < generation else None
+        found: dict[int, int] = {}
+        for segment in reversed(segments(self._location.directory)):
+            descriptor = self._handles.open(segment.path)
+            for frame in frames(segment, descriptor, start_of(segment, descriptor)):
+                if (
+                    isinstance(frame, Frame)
+                    and (frame.producer, frame.generation) == (producer, generation)
+                    and frame.sequence is not None
+                ):
+                    found[frame.sequence] = frame.last + 1 - frame.base
+            if 0 in found:
+                break
+        is_whole = found.keys() == set(range(sequence + 1))
+        return [found[number] for number in sorted(found)] if is_whole else None
 
     def roll(self) -> None:
         """Seal the segment that is appended to, so that retention and compaction may touch it."""

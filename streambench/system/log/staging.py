@@ -1,17 +1,21 @@
 """Staged writes: many processes write one step of a stream, and all of it is appended once, or nothing is.
 
 Each process *stages* its messages in files of its own, which no reader looks at. One process then commits the
-step. It creates a record that names the files of those that succeeded, appends their messages, and notes that
-the step is done.
+step. It creates a record that names the files of those that succeeded, and how many messages each append has.
+It appends their messages, and notes that the step is done.
 
     .staging/<stream>/<write>/<step>/<attempt>/<partition>.arrow    staged messages
     .staging/<stream>/<write>/<step>.json                           the record: these files are the step
+    .staging/<stream>/<write>/<step>.appends.json                   the record, where that names only files
     .staging/<stream>/<write>/done.json                             the last step of which all is appended
     .staging/<stream>/<write>/owner.json                            the process without which the write ends
 
 The record decides. Where the process dies behind it, the next commit of the same step appends what that
 record names, whatever was staged again meanwhile. Each append carries the write, the step and its number in
-the step. By these the partition knows what it has. A step that is done is not appended again.
+the step. By these the partition knows what it has. Number and messages go together as the record says, also
+where the settings of batches are others by then. A step that is done is not appended again.
+
+Older records name only the files. What was appended by one of these is counted in the partition.
 
 A write that is not repeated under its name ends with its owner. Where that was killed, the next such write
 removes what it left.
@@ -24,8 +28,9 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -70,6 +75,13 @@ class StagedFile(Struct, frozen=True):
     partition: int
     path: str
     messages: int
+
+
+class _Record(Struct, frozen=True):
+    """A step that is decided. ``appends``: the messages of each append, in order, by partition."""
+
+    files: list[StagedFile]
+    appends: dict[int, list[int]]
 
 
 class StagedWrite:
@@ -124,13 +136,13 @@ class StagedWrite:
             self.discard(step, files)
             return False
         self._directory.mkdir(parents=True, exist_ok=True)
-        record = self._record(step)
-        self._check_there(files)
-        create_durably(record, checked(files))
-        decided = read_note(record, list[StagedFile], _REMEDY) or []
         try:
-            for number in sorted({each.partition for each in decided}):
-                self._append(step, number, [each for each in decided if each.partition == number])
+            decided = self._decide(step, files)
+            if self._is_done(step):
+                self._clean(step)  # by another process, which may have removed its record just now
+                return False
+            for number in sorted(decided.appends):
+                self._append(step, number, decided)
         except FileNotFoundError as error:
             if self._is_done(step):
                 return True  # another process committed the same record, and was faster
@@ -162,10 +174,50 @@ class StagedWrite:
             if not path.exists():
                 raise _missing(FileNotFoundError(2, "", str(path)))
 
-    def _append(self, step: int, number: int, files: Sequence[StagedFile]) -> None:
+    def _decide(self, step: int, files: Sequence[StagedFile]) -> _Record:
+        """The record of a step: the one that is there, else one of these files."""
+        path = self._record(step)
+        if not path.exists():
+            self._check_there(files)
+            create_durably(path, checked(_Record(list(files), self._cut(files, {}))))
+        found = read_note(path, cast("type[_Record | list[StagedFile]]", _Record | list[StagedFile]), _REMEDY)
+        if isinstance(found, list):
+            return self._completed(step, found)
+        return found or _Record([], {})
+
+    def _completed(self, step: int, files: list[StagedFile]) -> _Record:
+        """The record of a step of which only the files are known."""
+        path = self._directory / f"{step}.appends.json"
+        if not path.exists():
+            there = {number: self._appended(step, number) for number in {each.partition for each in files}}
+            create_durably(path, checked(_Record(files, self._cut(files, there))))
+        return read_note(path, _Record, _REMEDY) or _Record([], {})
+
+    def _appended(self, step: int, number: int) -> list[int]:
+        """The messages of each append of a step that the partition has already."""
+        if self._producer is None:
+            return []
         partition = self._log.partition(self._stream, number)
-        settings = self._log.settings
-        batches = _batches(self._directory, files, settings.batch_messages, settings.batch_bytes)
+        found = partition.appends_of(self._producer, step)
+        if found is None:
+            raise StreamSystemError(
+                f"{partition.name}: the step of {self._record(step)} was appended in part. How much of it is "
+                f"not known any more, because retention or compaction has removed it; {_REMEDY}"
+            )
+        return found
+
+    def _cut(self, files: Sequence[StagedFile], there: Mapping[int, list[int]]) -> dict[int, list[int]]:
+        """The messages of each append, by partition, behind those that are there."""
+        settings, found = self._log.settings, {}
+        for number in sorted({each.partition for each in files}):
+            begun = there.get(number, [])
+            pieces = _behind(sum(begun), _pieces(self._directory, files, number))
+            found[number] = [*begun, *_sizes(pieces, settings.batch_messages, settings.batch_bytes)]
+        return found
+
+    def _append(self, step: int, number: int, decided: _Record) -> None:
+        partition = self._log.partition(self._stream, number)
+        batches = _batches(_pieces(self._directory, decided.files, number), decided.appends[number])
         for sequence, batch in enumerate(batches):
             columns, newest = as_columns(*batch.columns, checked=True)
             if self._producer is None:
@@ -180,9 +232,15 @@ class StagedWrite:
         if not self._once:
             self._end()
             return
-        write_note(self._directory / _DONE, step)
+        # One that was frozen finishes a step late.
+        write_note(self._directory / _DONE, max(step, self.last() or 0))
+        self._clean(step)
+
+    def _clean(self, step: int) -> None:
+        """Remove what was staged for a step that is done, and for the steps before."""
         for path in list(self._directory.iterdir()):
-            if path.stem.isdecimal() and int(path.stem) <= step:
+            number = path.name.partition(".")[0]
+            if number.isdecimal() and int(number) <= step:
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
@@ -276,29 +334,54 @@ class StagingFiles:
             )
 
 
-def _batches(
-    directory: Path, files: Sequence[StagedFile], messages: int, size: int
-) -> Iterator[pa.RecordBatch]:
-    """The messages of files in batches of at most so many messages and about so many bytes."""
-    gathered: list[pa.RecordBatch] = []
-    count = held = 0
-    for batch in _pieces(directory, files, messages, size):
-        if gathered and (count + batch.num_rows > messages or held + batch.nbytes > size):
-            yield as_one(gathered)
-            gathered, count, held = [], 0, 0
-        gathered.append(batch)
-        count, held = count + batch.num_rows, held + batch.nbytes
-    if gathered:
-        yield as_one(gathered)
-
-
-def _pieces(
-    directory: Path, files: Sequence[StagedFile], messages: int, size: int
-) -> Iterator[pa.RecordBatch]:
+def _pieces(directory: Path, files: Sequence[StagedFile], number: int) -> Iterator[pa.RecordBatch]:
+    """The messages of files for one partition, as they were staged. Raises CorruptDataError where some are
+    missing: a file that was cut between two of its batches reads as a whole one."""
     for each in files:
-        with pa.memory_map(str(directory / each.path)) as source, pa.ipc.open_stream(source) as reader:
+        if each.partition != number:
+            continue
+        path, count = directory / each.path, 0
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:
-                yield from slices(batch, messages, size)
+                count += batch.num_rows
+                yield batch
+        if count != each.messages:
+            raise CorruptDataError(f"{path} has {count} of {each.messages} staged messages; {_REMEDY}")
+
+
+def _behind(count: int, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The messages behind the first ones."""
+    for piece in pieces:
+        yield piece.slice(min(count, piece.num_rows))
+        count -= min(count, piece.num_rows)
+
+
+def _sizes(pieces: Iterator[pa.RecordBatch], messages: int, size: int) -> list[int]:
+    """The messages of batches that have at most so many messages and about so many bytes."""
+    found: list[int] = []
+    count = held = 0
+    for piece in pieces:
+        for batch in slices(piece, messages, size):
+            if count and (count + batch.num_rows > messages or held + batch.nbytes > size):
+                found.append(count)
+                count = held = 0
+            count, held = count + batch.num_rows, held + batch.nbytes
+    return [*found, count] if count else found
+
+
+def _batches(pieces: Iterator[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The messages in batches of so many each."""
+    gathered: list[pa.RecordBatch] = []
+    count, wanted = 0, iter(sizes)
+    size = next(wanted, 0)
+    for piece in pieces:
+        while count + piece.num_rows >= size > 0:
+            yield as_one([*gathered, piece.slice(0, size - count)])
+            gathered, piece = [], piece.slice(size - count)
+            count, size = 0, next(wanted, 0)
+        if piece.num_rows:
+            gathered.append(piece)
+            count += piece.num_rows
 
 
 def _missing(error: FileNotFoundError) -> StreamSystemError:

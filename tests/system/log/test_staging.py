@@ -15,14 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streambench.errors import MessageTooLargeError, StreamSystemError
+from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError
 from streambench.process_identity import ProcessIdentity, identity_of
 from streambench.system.log import open_log
+from streambench.system.log.notes import write_note
 from streambench.system.log.partition import Partition
 from streambench.system.log.staging import STAGED, StagedFile, StagedWrite
 from streambench.system.log.streams import Log
 
 Numbers = Sequence[int]
+
+sizes = st.sampled_from([1, 30, 1 << 20])
 
 
 @pytest.fixture
@@ -95,10 +98,11 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, count: int, *, after: bool) -> Non
     monkeypatch.setattr(Partition, "append_columns", counted)
 
 
+@pytest.mark.parametrize("batch", [1, 3, 100])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("count", range(5))
 def test_a_commit_goes_on_where_it_died(
-    log: Log, monkeypatch: pytest.MonkeyPatch, count: int, after: bool
+    log: Log, monkeypatch: pytest.MonkeyPatch, count: int, after: bool, batch: int
 ) -> None:
     write = StagedWrite(log, "out", "query")
     files = stage(write, 7, range(12))
@@ -107,11 +111,62 @@ def test_a_commit_goes_on_where_it_died(
         write.commit(7, files)
         raise Crash  # the last of all appends is number 3
     write.discard(7, files)  # as Spark does when a commit has failed
-    with open_log(log.path, batch_messages=3) as restarted:
+    with open_log(log.path, batch_messages=batch) as restarted:
         again = StagedWrite(restarted, "out", "query")
         # Spark stages the step once more, and may deal the rows out otherwise.
         again.commit(7, [*stage(again, 7, range(11, 5, -1)), *stage(again, 7, range(6))])
         assert read(restarted) == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+
+
+def test_an_older_record_is_finished_by_what_the_partition_has(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = commit_in_part(log, monkeypatch)
+    for batch, crash in ((1, 2), (100, 1), (2, 99)):
+        with (
+            monkeypatch.context() as patched,
+            suppress(Crash),
+            open_log(log.path, batch_messages=batch) as restarted,
+        ):
+            crash_at(patched, crash, after=True)
+            StagedWrite(restarted, "out", "query").commit(7, files)
+    assert read(log) == [0, 2, 4, 6, 8, 10, 12, 1, 3, 5, 7, 9, 11, 13]
+    assert staged_files(log) == [".staging/out/query/done.json"]
+
+
+def test_an_older_record_whose_messages_are_gone_is_refused(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = commit_in_part(log, monkeypatch)
+    partition = log.partition("out", 0)
+    partition.roll()
+    min(log.path.glob("out/0/0*.arrow")).unlink()
+    with pytest.raises(StreamSystemError, match=r"log.out.0: the step of .*7.json was appended in part. How"):
+        StagedWrite(log, "out", "query").commit(7, files)
+
+
+def commit_in_part(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[StagedFile]:
+    """A step of which two appends are there, with an older record, which names only the files."""
+    write = StagedWrite(log, "out", "query")
+    files = stage(write, 7, range(14))
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        crash_at(patched, 1, after=True)
+        write.commit(7, files)
+    write_note(log.path / ".staging" / "out" / "query" / "7.json", files)
+    return files
+
+
+def test_a_staged_file_that_was_cut_is_refused(log: Log) -> None:
+    write = StagedWrite(log, "out", "query")
+    files = stage(write, 0, range(12))
+    path = log.path / ".staging" / "out" / "query" / files[0].path
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        first = reader.read_next_batch()
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, STAGED) as writer:
+        writer.write_batch(first)
+    with pytest.raises(CorruptDataError, match=r"0.arrow has 1 of 6 staged messages; remove the directory"):
+        write.commit(0, files)
+    assert read(log) == []
 
 
 @settings(max_examples=30)
@@ -132,8 +187,10 @@ def test_every_step_is_there_once_after_any_crashes(
                 crash_at(patched, crash, after=data.draw(st.booleans()))
                 with suppress(Crash):
                     write.commit(step, stage(write, step, numbers))
-            write = StagedWrite(log, "out", "query")
-            write.commit(step, stage(write, step, sorted(numbers)))
+            changed = {"batch_messages": data.draw(st.integers(1, 9)), "batch_bytes": data.draw(sizes)}
+            with open_log(log.path, **changed) as restarted:
+                write = StagedWrite(restarted, "out", "query")
+                write.commit(step, stage(write, step, sorted(numbers)))
         assert sorted(read(log)) == sorted(number for numbers, _ in steps for number in numbers)
 
 
@@ -169,6 +226,24 @@ def test_a_writer_that_gives_up_leaves_what_others_staged_under_its_name(log: Lo
     other.discard(0, stage(other, 0, [1, 2]))
     assert one.commit(0, files)
     assert read(log) == [2, 1]
+
+
+def test_a_step_that_is_finished_late_takes_no_later_one_back(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, successor = StagedWrite(log, "out", "query"), StagedWrite(log, "out", "query")
+    files = stage(frozen, 0, [0])
+    flush = Partition.flush
+
+    def freeze(partition: Partition) -> None:
+        flush(partition)
+        monkeypatch.setattr(Partition, "flush", flush)
+        assert successor.commit(0, []) and successor.commit(1, stage(successor, 1, [2, 4]))
+
+    monkeypatch.setattr(Partition, "flush", freeze)
+    frozen.commit(0, files)
+    assert not successor.commit(1, stage(successor, 1, [2, 4]))
+    assert (read(log), successor.last()) == ([0, 2, 4], 1)
 
 
 def test_files_on_another_machine_are_missed_before_anything_is_written(log: Log) -> None:
