@@ -11,8 +11,9 @@ from types import TracebackType
 from msgspec import Struct
 
 from streambench import errors
-from streambench.errors import ConfigError, StreambenchError, TaskError, described, represented
+from streambench.errors import ConfigError, StreambenchError, TaskError, described, escaped, represented
 from streambench.model import SystemStreamPartition
+from streambench.redaction import redacted
 from streambench.user_code import INSTALLED, is_ours, is_users
 
 
@@ -34,7 +35,7 @@ class Failure(Struct, frozen=True):
     def of(cls, error: BaseException, container: int) -> Failure:
         """The failure that an exception is."""
         kind = type(error).__name__
-        text = described(error)
+        text = redacted(described(error))
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
         key = error.key if error.key is None or isinstance(error.key, str) else represented(error.key)
@@ -78,10 +79,13 @@ class Failure(Struct, frozen=True):
 
 def user_frames(error: BaseException) -> str:
     """Frames of the user's own code in which an exception arose: file, line, code, none of ours. Empty
-    where it arose elsewhere."""
+    where it arose elsewhere. An exception with notes shows these. They hold no secret, and can be encoded."""
     notes = getattr(error, "__notes__", None)
-    if notes:
-        return "\n".join(notes)
+    frames = "\n".join(map(str, notes)) if notes else _frames(error)
+    return escaped(redacted(frames), keep="\n\t")
+
+
+def _frames(error: BaseException) -> str:
     if isinstance(error, TaskError) and error.__cause__ is not None:
         return _formatted(error.__cause__.__traceback__)
     culprit: BaseException | None = error
