@@ -232,13 +232,12 @@ class DebugCommands(JobCommands):
             for each in outputs[-args.last :]
         ]
         is_asked = args.stream or args.key is not None or args.where
-        nothing = (
-            "no held outputs"
-            if args.held
-            else "no such outputs"
-            if is_asked
-            else "sent nothing since it was started here"
-        )
+        nothing = "no held outputs" if args.held else "no such outputs" if is_asked else "sent nothing"
+        begin = session.oldest
+        if begin and not args.held:
+            nothing += f" since {begin:,}, where its history begins; %stream create --history MB keeps more"
+        elif not is_asked and not args.held:
+            nothing += " since it was started here"
         note = "" if records else f"{job.name} has {nothing}"
         if len(outputs) > len(records):
             note = f"the last {len(records):,} of {len(outputs):,}{per_stream(outputs)}"

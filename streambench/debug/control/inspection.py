@@ -122,8 +122,24 @@ class Inspection(Driven):
 
     def outputs(self, since: int = 0) -> list[Output]:
         """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
-        are held back."""
-        return self._between(lambda: self._outputs(since, self.position))
+        are held back. Before the begin of the history only those are known that wait for the commit."""
+        return self._between(
+            lambda: [*self._waiting_from_before(since), *self._outputs(since, self.position)]
+        )
+
+    def _waiting_from_before(self, since: int) -> list[Output]:
+        """The outputs that wait for the commit, of messages that the history has dropped."""
+        history = self._history()
+        if not history.is_dropped:
+            return []
+        first = history.blocks[0]
+        kept = set(map(id, first.outputs))
+        waiting = (
+            (each.at, each)
+            for each in history.pending
+            if isinstance(each.at, int) and since < each.at <= first.start and id(each) not in kept
+        )
+        return self._made_of(waiting, held=True)
 
     def uncommitted(self) -> tuple[int, int]:
         """The messages processed since the last commit, and the outputs that wait for the next one. Both are

@@ -86,6 +86,23 @@ def test_outputs_are_held_until_the_commit_where_the_system_holds_them(tmp_path:
     session.stop()
 
 
+def test_held_outputs_before_the_history_are_listed() -> None:
+    exactly_once = {"task.processing.guarantee": "exactly-once", "task.commit.ms": -1}
+    texts = {"mem.in": {0: ["x" * 2_000 + str(number) for number in range(2_000)]}}
+    session = session_of(lambda e, c, k: c.send("mem.out", e.offset), texts, exactly_once, history=1)
+    session.step(2_000)
+    assert session.oldest > 0
+    outputs = session.outputs()
+    assert [each.position for each in outputs] == list(range(1, 2_001))
+    assert all(each.held for each in outputs)
+    assert [each.position for each in session.outputs(since=1)] == list(range(2, 2_001))
+    session.commit()
+    outputs = session.outputs()
+    assert [each.position for each in outputs] == list(range(session.oldest + 1, 2_001))
+    assert not any(each.held for each in outputs)
+    session.stop()
+
+
 def test_a_key_that_has_its_former_value_again_did_not_change() -> None:
     class Restless(StreamTask):
         def init(self, context: TaskContext) -> None:

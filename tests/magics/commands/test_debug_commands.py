@@ -175,6 +175,16 @@ def test_outputs_are_listed_and_held_ones_alone(delays: Shell) -> None:
     assert "delays has no held outputs" in delays.run("%stream outputs --held")
 
 
+def test_outputs_before_the_history_are_not_said_to_be_none(delays: Shell) -> None:
+    delays.names["many"] = [{"to": "ORD", "delay": 0, "note": "x" * 2_000}] * 2_000
+    delays.run("%stream send mem.flights --config delays --from many")
+    delays.run("%stream create delays --task Delays --config delays --history 1")
+    delays.run("%stream step 2004")
+    said = delays.run("%stream outputs")
+    assert "delays has sent nothing since " in said and "where its history begins" in said
+    assert "started here" not in said
+
+
 def test_a_handle_gives_the_job_to_python_code(delays: Shell) -> None:
     delays.run("handle = %stream job delays")
     assert "is new" in delays.fails("handle.session")
