@@ -44,19 +44,25 @@ class PdbObserver(ContainerObserver):
 
     def __init__(self) -> None:
         self._pdb = _TaskPdb()
+        self._is_tracing = False
+        self._former: Any = None
 
     def callback_begun(self, task: str, callback: str, given: Given) -> None:
         if callback in _STEPPED and not self._pdb.has_quit:
             self._pdb.reset()
             self._pdb.set_step()
+            if not self._is_tracing:
+                self._is_tracing, self._former = True, sys.gettrace()
             sys.settrace(self._pdb.trace_dispatch)
 
     def callback_ended(self, task: str, callback: str, given: Given) -> None:
-        sys.settrace(None)
+        self.end()
 
     def callback_raised(self, task: str, callback: str, given: Given, error: BaseException) -> None:
-        sys.settrace(None)
+        self.end()
 
     def end(self) -> None:
-        """Debug no longer."""
-        sys.settrace(None)
+        """Debug no longer. A trace function that was there before, of another debugger, is back then."""
+        if self._is_tracing:
+            self._is_tracing = False
+            sys.settrace(self._former)

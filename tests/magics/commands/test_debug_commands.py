@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -231,6 +232,26 @@ def test_the_debugger_stops_at_the_first_line_of_the_task(ip: Shell, monkeypatch
     assert "again" in shown
     assert next(commands, None) is None
     assert ip.magics.bench.job("sees").session.position == 3
+
+
+def test_the_debugger_gives_a_trace_function_back(ip: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = iter(["n", "q"])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(commands))
+    ip.run("%%streamtask Sees\ndef process(envelope, collector, coordinator):\n    seen = 1\n")
+    ip.run("%stream create sees --task Sees --config inputs")
+
+    def other_debugger(*event: object) -> None:
+        """Traces no frame."""
+
+    before = sys.gettrace()
+    sys.settrace(other_debugger)
+    try:
+        ip.run("%stream step 3 --pdb")
+        after = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert after is other_debugger
+    assert next(commands, None) is None
 
 
 PAST = """%%streamtask Sees
