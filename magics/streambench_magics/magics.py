@@ -23,6 +23,7 @@ from streambench.debug.view.panel_state import static_view, status_text
 from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.recording.captures import shown_path
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, abilities_of
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
@@ -303,7 +304,7 @@ class StreamMagics(
         if was_recorded and session.recorded is not None:
             print(recorded_line(job, session.recorded))
         if not_recorded is not None:
-            print(f"nothing was recorded to {not_recorded}: no commit came before the stop")
+            print(f"nothing was recorded to {shown_path(not_recorded)}: no commit came before the stop")
         print_ignored(job.snapshot().error_counts)
 
     def _give_up(self, job: Job) -> None:

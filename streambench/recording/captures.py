@@ -76,9 +76,14 @@ def name_capture(error: BaseException, path: Path) -> None:
 
 def replay_command(path: Path) -> str:
     """The command that replays a capture."""
+    return f"streambench replay {shlex.quote(str(shown_path(path)))}"
+
+
+def shown_path(path: Path) -> Path:
+    """The path to show for a file: relative where it is below the working directory."""
     with contextlib.suppress(ValueError):
-        path = path.absolute().relative_to(Path.cwd())
-    return f"streambench replay {shlex.quote(str(path))}"
+        return path.absolute().relative_to(Path.cwd())
+    return path
 
 
 def _numbers(directory: Path) -> dict[int, list[Path]]:

@@ -18,6 +18,7 @@ from streambench.debug.replay.replay_summary import summary_lines
 from streambench.debug.stopping.conditions import Conditional
 from streambench.errors import ConfigError
 from streambench.recording import Recording
+from streambench.recording.captures import shown_path
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import late_status, late_status_line
@@ -99,11 +100,12 @@ def recorded_line(job: Job, recorded: Recorded) -> str:
     """A recording that has ended."""
     if not recorded.size:
         return (
-            f"nothing was recorded to {recorded.path}: no commit came before the stop; %stream commit begins "
-            "a recording"
+            f"nothing was recorded to {shown_path(recorded.path)}: no commit came before the stop; %stream "
+            "commit begins a recording"
         )
     messages = counted(recorded.messages, "message")
-    return f"{job.name} is recorded to {recorded.path}: {messages}, {bytes_text(recorded.size)}"
+    file = shown_path(recorded.path)
+    return f"{job.name} is recorded to {file}: {messages}, {bytes_text(recorded.size)}"
 
 
 class RecordCommands(JobCommands):
@@ -150,11 +152,12 @@ class RecordCommands(JobCommands):
                 continue
             if session.recorded_to is not None:
                 lines.append(
-                    f"{job.name} is being recorded to {session.recorded_to}, until it stops or "
+                    f"{job.name} is being recorded to {shown_path(session.recorded_to)}, until it stops or "
                     "%stream record --stop"
                 )
             elif session.to_record is not None:
-                lines.append(f"{job.name} will be recorded to {session.to_record} {_since(job, session)}")
+                file = shown_path(session.to_record)
+                lines.append(f"{job.name} will be recorded to {file} {_since(job, session)}")
         return lines
 
     def _replay(self, args: Namespace) -> None:

@@ -15,6 +15,7 @@ from streambench.debug.message_text import short_text
 from streambench.debug.view.step_lines import stop_lines
 from streambench.errors import StreambenchError
 from streambench.planning.pending_commits import PendingOutputs
+from streambench.recording.captures import shown_path
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.panel.panel import show
 
@@ -106,8 +107,8 @@ def cut_recording_text(job: Job) -> str:
     if cut is None:
         return ""
     return (
-        f"Its recording {cut.path} ended with the failure, with {counted(cut.messages, 'message')}: "
-        f"%stream record {job.name} FILE records what follows."
+        f"Its recording {shown_path(cut.path)} ended with the failure, with "
+        f"{counted(cut.messages, 'message')}: %stream record {job.name} FILE records what follows."
     )
 
 

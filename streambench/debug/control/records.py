@@ -15,7 +15,7 @@ from streambench.debug.control.recorder import DEFAULT_MB, Recorded, Recorder, w
 from streambench.debug.history.history import History
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, StreambenchError
-from streambench.recording.captures import capture_limit
+from streambench.recording.captures import capture_limit, shown_path
 from streambench.recording.file import check_target
 from streambench.recording.recording import Recording
 
@@ -32,6 +32,8 @@ class Records(HotSwap):
     cut_recording: Recorded | None = None
     _recorder: Recorder | None = None
     _to_record: tuple[Path, int] | None = None
+    _at_commit: _AtCommit | None = None
+    _warned_of: Path | None = None
 
     def record(self, path: str | Path, *, mb: int = DEFAULT_MB) -> None:
         """Record to a file, until ``stop_recording``, or until the session stops.
@@ -40,9 +42,12 @@ class Records(HotSwap):
         commit. A task that failed at a message is recorded once it goes on there. The recording ends at
         ``mb`` megabytes.
 
-        A recording of that name is replaced. Raises ContainerStateError without a history and where the
-        session has ended for good, StreambenchError where the file cannot be written, or is no recording."""
+        A recording of that name is replaced. A relative path is of the working directory at this call.
+
+        Raises ContainerStateError without a history and where the session has ended for good,
+        StreambenchError where the file cannot be written, or is no recording."""
         self._history()
+        target = Path(path).absolute()
         check_target(Path(path))
         if self.container.state not in ("new", "running") and not self.can_resume:
             raise ContainerStateError(
@@ -51,12 +56,12 @@ class Records(HotSwap):
             )
         if self._recorder is not None and self._recorder.is_open:
             raise ContainerStateError(
-                f"{self.name} is being recorded already, to {self._recorder.path}: {words('stop recording')} "
-                "ends that"
+                f"{self.name} is being recorded already, to {shown_path(self._recorder.path)}: "
+                f"{words('stop recording')} ends that"
             )
 
         def begin() -> None:
-            self._to_record = Path(path), mb
+            self._to_record, self._warned_of = (target, mb), None
             if self.container.state == "running":
                 self._begin_here_or_at_commit()
 
@@ -72,6 +77,7 @@ class Records(HotSwap):
         if self._to_record is not None:
             path, _ = self._to_record
             self._to_record = None
+            self._wait_for_no_commit()
             return Recorded(path, 0, 0)
         if self.recorded_to is None:
             raise ContainerStateError(f"{self.name} {self.not_recorded}: {words('record')} begins it")
@@ -112,8 +118,15 @@ class Records(HotSwap):
         history = self._history()
         if history.latest in (0, history.last_commit):
             self._begin_record()
-        else:
-            self.container.observe(_AtCommit(self._begin_at_commit))
+        elif self._at_commit is None:
+            self._at_commit = _AtCommit(self._begin_at_commit)
+            self.container.observe(self._at_commit)
+
+    def _wait_for_no_commit(self) -> None:
+        """Wait for the next commit no longer. Between two messages."""
+        waiting, self._at_commit = self._at_commit, None
+        if waiting is not None:
+            self.container.stop_observing(waiting)
 
     def _begin_history(self, history: int | bool | None) -> None:
         super()._begin_history(history)
@@ -141,8 +154,8 @@ class Records(HotSwap):
         if ended is None or not ended.reason:
             return "is not being recorded"
         return (
-            f"is not being recorded any more (the recording to {ended.path} ended after {ended.messages:,} "
-            f"messages, {ended.reason})"
+            f"is not being recorded any more (the recording to {shown_path(ended.path)} ended after "
+            f"{ended.messages:,} messages, {ended.reason})"
         )
 
     @property
@@ -160,7 +173,9 @@ class Records(HotSwap):
         try:
             recorder = Recorder(history, path, mb, on_end=self._note_ended)
         except OSError as error:
-            raise StreambenchError(f"cannot record to {path}: {error.strerror or error}") from error
+            raise StreambenchError(
+                f"cannot record to {shown_path(path)}: {error.strerror or error}"
+            ) from error
         if recorder.is_open:
             self._recorder = history.reader = recorder
         else:
@@ -175,6 +190,9 @@ class Records(HotSwap):
     def _begin_at_commit(self) -> None:
         """Begin the recording, except at the last commit of a stop: no message comes after it, and an earlier
         recording of that name stays. A file that cannot be written is a warning by now, and no failure."""
+        waiting, self._at_commit = self._at_commit, None
+        if waiting is not None:
+            self.container.post(partial(self.container.stop_observing, waiting))
         if self.container.is_stopping:
             self._warn_of_none()
             self._to_record = None
@@ -198,7 +216,12 @@ class Records(HotSwap):
 
     def _warn_of_none(self) -> None:
         path = self.to_record
-        log.warning("%s: nothing was recorded to %s: no commit came before the end", self.name, path)
+        if path is None or path == self._warned_of:
+            return
+        self._warned_of = path
+        log.warning(
+            "%s: nothing was recorded to %s: no commit came before the end", self.name, shown_path(path)
+        )
 
     def _close_record(self, error: BaseException | None = None) -> None:
         recorder, history = self._recorder, self._history()

@@ -201,3 +201,76 @@ def test_an_attribute_with_a_secret_is_not_in_a_capture(tmp_path: Path) -> None:
     ]
     assert all("it holds a secret of the configuration" in each for each in recording.notes)
     assert debug.open(path, LogsIn).attributes()["Partition 0"]["user"] == "me"
+
+
+def commits_observed(session: Session) -> int:
+    """The number of observers of commits, as a debugger that looks for leaks counts them."""
+    return len(session.container.status.observation.observers)
+
+
+def test_recordings_that_were_given_up_leave_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(config_of(tmp_path), "log.in", *GOOD)
+    session = Session(Container(config_of(tmp_path), process_all))
+    session.start()
+    before = commits_observed(session)
+    for number in range(3):
+        session.step(1)
+        session.record(tmp_path / f"r{number}")
+        assert session.stop_recording().size == 0
+    assert commits_observed(session) == before
+    session.stop()
+    assert "nothing was recorded" not in caplog.text
+    assert not list(tmp_path.glob("r*"))
+
+
+def test_a_recording_begins_with_the_commit_after_one_that_was_given_up(tmp_path: Path) -> None:
+    put(config_of(tmp_path), "log.in", *GOOD)
+    session = Session(Container(config_of(tmp_path), process_all))
+    session.start()
+    session.step(1)
+    before = commits_observed(session)
+    session.record(tmp_path / "given_up")
+    session.stop_recording()
+    session.record(tmp_path / "first")
+    session.commit()
+    session.step(2)
+    assert session.stop_recording().messages == 2
+    session.record(tmp_path / "second")
+    session.commit()
+    session.step(3)
+    assert session.stop_recording().messages == 3
+    assert commits_observed(session) == before
+    session.stop()
+
+
+def test_a_job_that_was_abandoned_warns_once_of_its_pending_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(config_of(tmp_path), "log.in", *GOOD)
+    session = Session(Container(config_of(tmp_path), process_all))
+    session.start()
+    session.step(3)
+    session.record(tmp_path / "pending")
+    session.abandon()
+    for position in (1, 0, 2):
+        session.goto(position)
+    assert caplog.text.count("nothing was recorded to") == 1
+
+
+def test_a_recording_lies_where_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    put(config_of(tmp_path), "log.in", *GOOD)
+    session = Session(Container(config_of(tmp_path), process_all))
+    session.start()
+    session.step(1)
+    monkeypatch.chdir(tmp_path / "here")
+    session.record("r")
+    monkeypatch.chdir(tmp_path / "there")
+    session.commit()
+    session.step(2)
+    session.stop()
+    assert session.recorded is not None and session.recorded.path == tmp_path / "here" / "r"
+    assert len(Recording.read(tmp_path / "here" / "r")) == 2
