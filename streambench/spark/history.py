@@ -17,7 +17,7 @@ from streambench.model import SystemStreamPartition
 from streambench.planning.plan import job_name
 from streambench.redaction import redacted
 from streambench.spark.history_records import History, history_of
-from streambench.spark.result import SPARK_ERROR, DeployedContainer, DeployResult
+from streambench.spark.result import SPARK_ERROR, SUPERSEDED, DeployedContainer, DeployResult
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def note_run(
 def _error(container: DeployedContainer, *, is_cut: bool) -> str | None:
     """The error of a container; none of one that ended because its round was interrupted."""
     failure = container.failure
-    if failure is None or (is_cut and failure.kind == SPARK_ERROR):
+    if failure is None or (is_cut and failure.kind in (SPARK_ERROR, SUPERSEDED)):
         return None
     return redacted(failure.text)
 

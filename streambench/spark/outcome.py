@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
+from streambench.container.observe.snapshot import lag_between
 from streambench.counts import sum_by_key
+from streambench.errors import described
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark.plan import DeployPlan, Offsets, count_messages, reached, unfinished
@@ -27,13 +29,24 @@ def outcome(planned: DeployPlan, reports: Collection[Report], reason: str) -> tu
         log.warning("%s", line)
     by_number = {report.number: report for report in reports}
     ended = {number: report for number, report in by_number.items() if report.failure is None}
-    stands = reached(planned) if len(ended) < len(planned.model.containers) else {}
+    stands = _reached(planned) if len(ended) < len(planned.model.containers) else {}
     return tuple(
         _ended(planned, plan, ended[plan.number])
         if plan.number in ended
-        else _cut_short(planned, plan, by_number.get(plan.number), stands[plan.number], reason)
+        else _cut_short(planned, plan, by_number.get(plan.number), stands.get(plan.number), reason)
         for plan in planned.containers()
     )
+
+
+def _reached(planned: DeployPlan) -> Mapping[int, Offsets]:
+    """The positions of containers as their checkpoints say; none where these cannot be read. That is no
+    reason to lose what the containers have failed with."""
+    try:
+        return reached(planned)
+    except Exception as error:
+        text = "%s: it is not known how far its containers came, and they count as if at their begin: %s"
+        log.warning(text, planned.model.name, described(error))
+        return {}
 
 
 def _ended(planned: DeployPlan, plan: DeployedContainer, report: Report) -> DeployedContainer:
@@ -51,16 +64,17 @@ def _ended(planned: DeployPlan, plan: DeployedContainer, report: Report) -> Depl
 
 
 def _cut_short(
-    planned: DeployPlan, plan: DeployedContainer, report: Report | None, after: Offsets, reason: str
+    planned: DeployPlan, plan: DeployedContainer, report: Report | None, after: Offsets | None, reason: str
 ) -> DeployedContainer:
-    """A container that failed, or sent no report. ``after``: as its checkpoints say. What it has processed
-    since then does not count: it is processed again."""
+    """A container that failed, or sent no report. ``after``: as its checkpoints say, where these are known.
+    What it has processed since then does not count: it is processed again."""
     if report is None:
         report = Report(plan.number, 0, "", 0, failure=_unheard_of(planned, plan.number, after, reason))
     elif report.failure is not None and report.capture is not None:
         failure = landed(planned.config, planned.model.name, report.failure, report.capture)
         report = replace(report, failure=failure)
     before = _starts(plan)
+    after = before if after is None else after
     counts = _counted(planned, before, after)
     return _deployed(plan, report, _spans(before, after), counts, sum(counts.values()))
 
@@ -87,6 +101,7 @@ def _deployed(
         log=report.log,
         passed_over=report.passed_over,
         windows_left=report.windows_left,
+        is_shut_down=report.is_shut_down,
     )
 
 
@@ -99,8 +114,16 @@ def _spans(before: Offsets, after: Offsets) -> dict[SystemStreamPartition, tuple
 
 
 def _counted(planned: DeployPlan, before: Offsets, until: Offsets) -> dict[SystemStreamPartition, int]:
-    """The messages of each partition between two offsets that are both known."""
-    return count_messages(planned.config, {ssp: (before[ssp], until[ssp]) for ssp in until if ssp in before})
+    """The messages of each partition between two offsets that are both known. Where they cannot be read any
+    more, as where retention has removed them, they are counted by their offsets."""
+    spans = {ssp: (before[ssp], until[ssp]) for ssp in until if ssp in before}
+    try:
+        return count_messages(planned.config, spans)
+    except Exception as error:
+        text = "%s: committed messages are counted by their offsets, as they cannot be read: %s"
+        log.warning(text, planned.model.name, described(error))
+        by_offsets = {ssp: lag_between(*span) for ssp, span in spans.items()}
+        return {ssp: max(0, count) for ssp, count in by_offsets.items() if count is not None}
 
 
 def warning_lines(reports: Collection[Report]) -> list[str]:
@@ -116,11 +139,11 @@ def warning_lines(reports: Collection[Report]) -> list[str]:
     ]
 
 
-def _unheard_of(
-    planned: DeployPlan, number: int, after: Mapping[SystemStreamPartition, str], reason: str
-) -> Failure | None:
+def _unheard_of(planned: DeployPlan, number: int, after: Offsets | None, reason: str) -> Failure | None:
     """The failure of a container that sent no report; None where its checkpoints say that it has done all it
     was to do."""
+    if after is None:
+        return Failure(number, SPARK_ERROR, f"{reason}; it is not known how far it came", "")
     left = unfinished(planned, after)
     if not left:
         return None

@@ -198,7 +198,7 @@ def _stages(containers: Sequence[ContainerProgress]) -> str:
 def _row(container: ContainerProgress, since_s: float) -> dict[str, str]:
     state = container.stage + (f", attempt {container.attempt + 1}" if container.attempt else "")
     silent_s = container.silent_s + since_s
-    said = container.error
+    said = "shut down by its tasks" if container.is_shut_down else container.error
     if container.stage == "running" and silent_s >= _SILENT_S:
         said = f"no report for {duration(silent_s)}"
     elif _is_busy(container):

@@ -31,7 +31,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     ``seconds`` are those of the last attempt. ``error``: what it failed with, None where it did not;
     ``failure`` holds the same in parts. ``log``: the address or the path of its executor's log, where it has
     one. ``passed_over``: what it dropped, dead-lettered or ignored. ``windows_left``: the messages that no
-    ``window()`` has followed.
+    ``window()`` has followed. ``is_shut_down``: its tasks have shut it down, maybe before the planned ends.
     """
 
     number: int
@@ -48,6 +48,7 @@ class DeployedContainer(Struct, frozen=True, kw_only=True):
     log: str = ""
     passed_over: ErrorCounts = ErrorCounts()
     windows_left: WindowsLeft = WindowsLeft()
+    is_shut_down: bool = False
 
     @property
     def error(self) -> str | None:
@@ -116,7 +117,7 @@ class ContainerProgress(Struct, frozen=True, kw_only=True):
     None where offsets are no numbers. ``partitions``, ``partitions_done``: how many it reads, and how many of
     them it has read to their planned ends. ``silent_s``: seconds since its last report. ``error``: the first
     line of the error that it failed with. ``busy``: the task, message and line that it has been at for
-    ``busy_s`` seconds; empty where no message takes long."""
+    ``busy_s`` seconds; empty where no message takes long. ``is_shut_down``: its tasks have shut it down."""
 
     number: int
     stage: ContainerStage = "waiting"
@@ -130,6 +131,7 @@ class ContainerProgress(Struct, frozen=True, kw_only=True):
     error: str = ""
     busy: str = ""
     busy_s: float = 0.0
+    is_shut_down: bool = False
 
 
 class DeployProgress(Struct, frozen=True, kw_only=True):
@@ -217,6 +219,10 @@ SPARK_ERROR = "SparkError"
 """The kind of the failure of a container that Spark gave up, or of which it brought no report."""
 
 
+SUPERSEDED = SupersededError.__name__
+"""The kind of the failure of a container that a newer start of the job has ended."""
+
+
 class DeployError(StreambenchError):
     """A deployment failed, or was cancelled. ``result`` says what each container did all the same; what was
     committed stays committed.
@@ -260,11 +266,16 @@ def taken_over(result: DeployResult, who: str = "") -> TakenOverError:
     )
 
 
+def is_superseded(result: DeployResult) -> bool:
+    """True where a newer start of the job has ended containers."""
+    return any(each.failure and each.failure.kind == SUPERSEDED for each in result.containers)
+
+
 def failed(result: DeployResult) -> DeployError:
     """The error for a deployment of which containers failed: tasks that raised come before what else went
     wrong."""
     failures = [each.failure for each in result.containers if each.failure is not None]
-    if any(each.kind == SupersededError.__name__ for each in failures):
+    if is_superseded(result):
         return taken_over(result)
     first = next((each for each in failures if each.task is not None), failures[0])
     text = f"container {first.container}: {first.text}"
@@ -299,6 +310,7 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
         log=later.log or former.log,
         passed_over=former.passed_over + later.passed_over,
         windows_left=former.windows_left.then(later.windows_left),
+        is_shut_down=later.is_shut_down,
     )
 
 

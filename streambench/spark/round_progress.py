@@ -38,6 +38,8 @@ def end_of(result: DeployResult) -> str:
     said = f"ended after {result.seconds:,.1f} s; {counted(result.messages, 'message')} processed"
     if result.failed:
         said += f"; {counted(len(result.failed), 'container')} failed"
+    if shut_down := sum(each.is_shut_down for each in result.containers):
+        said += f"; {counted(shut_down, 'container')} shut down by their tasks"
     started = [each for each in result.containers if each.seconds or each.messages or each.failure]
     ranked = sorted(started, key=lambda each: (each.failure is None, -each.seconds))
     shown = sorted(ranked[:_MOST_DESCRIBED], key=lambda each: each.number)
@@ -67,7 +69,8 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
                 total=before[each.number].total,
                 left=left,
                 partitions=len(each.offsets),
-                partitions_done=len(each.offsets) if each.failure is None else done,
+                partitions_done=len(each.offsets) if each.failure is None and not each.is_shut_down else done,
+                is_shut_down=each.is_shut_down,
                 error="" if each.failure is None else each.failure.text.partition("\n")[0],
             )
         )

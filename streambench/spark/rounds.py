@@ -33,6 +33,7 @@ from streambench.spark.result import (
     DeployResult,
     Stage,
     failed,
+    is_superseded,
     progress_of,
     taken_over,
 )
@@ -99,6 +100,8 @@ class Deployment:
         self._goes_on = goes_on
         self._rounds = self._generation = 0
         self._stretch = 1
+        # What an interrupt leaves of the rounds that it ends.
+        self._cut: DeployResult | None = None
 
     @property
     def name(self) -> str:
@@ -146,7 +149,7 @@ class Deployment:
         except KeyboardInterrupt:
             if total is None:
                 raise
-            return total
+            return self._with_cut(total)
         except DeployError as error:
             total = total.followed_by(error.result) if total else error.result
             if self._cancel.is_set():
@@ -154,22 +157,32 @@ class Deployment:
             error.result = total
             raise
 
+    def _with_cut(self, total: DeployResult) -> DeployResult:
+        """The sum of rounds, with what an interrupt has left of the next ones."""
+        return total if self._cut is None else total.followed_by(self._cut)
+
     def caught_up(self) -> DeployResult:
         """Rounds until everything is processed that was there when the first one was planned, and their sum.
         It is one, unless ``job.container.max.messages`` bounds them."""
-        planned, total = self.plan(), None
+        total: DeployResult | None = None
+        self._cut = None
+        planned = self.plan()
         until = planned.last_ends
-        while True:
-            try:
+        try:
+            while True:
                 result = self.round(planned)
-            except DeployError as error:
-                if total is not None:
-                    error.result = total.followed_by(error.result)
-                raise
-            total = total.followed_by(result) if total else result
-            if planned.is_last:
-                return total
-            planned = self.plan(until)
+                total = total.followed_by(result) if total else result
+                if planned.is_last:
+                    return total
+                planned = self.plan(until)
+        except DeployError as error:
+            if total is not None:
+                error.result = total.followed_by(error.result)
+            raise
+        except BaseException:
+            if total is not None:
+                self._cut = self._with_cut(total)
+            raise
 
     def plan(self, until: Offsets | None = None) -> DeployPlan:
         """The plan of a round. ``until``: offsets at which it ends though there is more. Raises as
@@ -220,27 +233,26 @@ class Deployment:
             try:
                 with quiet(leased.context):
                     self._wait(job, listener)
+                who = self._lock.taken_over_by()
+                cancelled = job.alive and (self._cancel.is_set() or bool(who))
+                if cancelled:
+                    self._interrupt(job, planned.model.name, listener)
+                containers = outcome(planned, job.reports, _reason(job, who, cancelled=cancelled))
+                result = DeployResult(
+                    job=planned.model.name,
+                    containers=_with_logs(containers, leased, output),
+                    seconds=time.monotonic() - began,
+                    generation=run.generation,
+                    master=leased.master,
+                    rounds=1,
+                )
+                is_cut = cancelled or is_superseded(result)
+                note_run(planned.history, result, began_ms, backfill_name, is_cut=is_cut)
             except BaseException:
-                self._interrupt(job, planned.model.name, listener)
-                self._note_interrupted(planned, job, begun, began)
+                self._stop(planned, job, begun, began, listener)
                 raise
-            who = self._lock.taken_over_by()
-            cancelled = job.alive and (self._cancel.is_set() or bool(who))
-            if cancelled:
-                self._interrupt(job, planned.model.name, listener)
-        result = DeployResult(
-            job=planned.model.name,
-            containers=_with_logs(
-                outcome(planned, job.reports, _reason(job, who, cancelled=cancelled)), leased, output
-            ),
-            seconds=time.monotonic() - began,
-            generation=run.generation,
-            master=leased.master,
-            rounds=1,
-        )
         job.show_end(end_of(result))
         self._show(planned, final_progress(planned, result), began, "ended")
-        note_run(planned.history, result, began_ms, backfill_name, is_cut=cancelled)
         if who and (cancelled or result.failed):
             raise taken_over(result, who)
         if cancelled:
@@ -266,20 +278,33 @@ class Deployment:
             self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
         return self.plan(planned.last_ends) if self._lock.acquire() else planned
 
-    def _note_interrupted(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float) -> None:
-        """Show and note how far the containers came by their checkpoints, after they have ended."""
-        seconds = time.monotonic() - began
+    def _stop(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float, listener: Listener) -> None:
+        """Cancel the job of a round that was interrupted, and note how far it came once its containers have
+        ended. A second interrupt ends the wait for them: what they commit from then on is not noted."""
         try:
-            result = DeployResult(
+            job.cancel()
+            seconds = round(time.monotonic() - began, 3)
+            note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
+            self._interrupt(job, planned.model.name, listener)
+        except BaseException:
+            job.cancel()
+            raise
+        finally:
+            self._note_interrupted(planned, job, begun, began)
+
+    def _note_interrupted(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float) -> None:
+        """Show and note how far the containers came by their checkpoints."""
+        try:
+            result = self._cut = DeployResult(
                 job=planned.model.name,
                 containers=outcome(planned, job.reports, "interrupted"),
-                seconds=seconds,
+                seconds=time.monotonic() - began,
                 generation=begun.generation,
                 master=begun.master,
+                rounds=1,
             )
         except Exception as error:  # the interrupt itself is what is raised
             log.warning("%s: it is not known how far it came: %s", planned.model.name, described(error))
-            note(planned.history, replace(begun, seconds=round(seconds, 3), outcome="interrupted"))
             return
         note_run(planned.history, result, begun.began_ms, begun.backfill, is_cut=True)
         with suppress(Exception):

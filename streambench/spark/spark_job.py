@@ -88,11 +88,15 @@ class SparkJob:
         until = time.monotonic() + seconds
         # Again and again: a job that Spark has not registered yet would miss a single request.
         while self.alive and time.monotonic() < until:
-            try:
-                self._cancel()
-            except Exception as error:
-                log.debug("while interrupting the Spark job: %s", error)
+            self.cancel()
             self._ended.wait(_AGAIN_S)
+
+    def cancel(self) -> None:
+        """Have Spark cancel the job, and do not wait for that."""
+        try:
+            self._cancel()
+        except Exception as error:
+            log.debug("while interrupting the Spark job: %s", error)
 
     def show_progress(self, text: Callable[[], str]) -> None:
         """Show in Spark's own tools how far the job is, some seconds after its begin, and then less and less

@@ -101,7 +101,8 @@ class Report(Struct):
     ``offsets``: before and after, where it ended well.
     ``messages_by_partition``, ``seconds_by_partition``: also where it failed, unless it never came to its
     inputs. ``warnings``: what it logged. ``log``: the address or the path of the executor's own log.
-    ``capture``: that of the failure, where it lies on the machine of the executor."""
+    ``capture``: that of the failure, where it lies on the machine of the executor. ``is_shut_down``: its
+    tasks have shut it down."""
 
     number: int
     attempt: int
@@ -119,6 +120,7 @@ class Report(Struct):
     windows_left: WindowsLeft = WindowsLeft()
     log: str = ""
     capture: SentCapture | None = None
+    is_shut_down: bool = False
 
 
 class RunContainers:
@@ -304,6 +306,7 @@ def _drive(
             ran = runner.run("caught-up")
         report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
         report.windows_left = ran.windows_left
+        report.is_shut_down = ran.ended == "shutdown"
         if is_orphan and ran.ended == "signal":
             free = f" ({shipment.lease} is not locked on {report.host})" if shipment.lease else ""
             raise StreambenchError(
