@@ -4,6 +4,7 @@ table."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from textwrap import wrap
 
 from streambench.cli.deploy_options import DeployOptions
@@ -24,14 +25,12 @@ from streambench_magics.commands.time_parsers import swap_options, time_commands
 
 _NAMES = ", ".join(NAMES)
 
+Command = Callable[[str, str], Parser]
+"""Adds a sub-command of this name, about which this text says what it does."""
 
-def _parsers() -> dict[str, Parser]:
-    made: dict[str, Parser] = {}
 
-    def command(name: str, about: str) -> Parser:
-        made[name] = Parser(f"%stream {name}", about)
-        return made[name]
-
+def _job_commands(command: Command) -> None:
+    """The commands that make a job, and that change its inputs."""
     it = command(
         "create",
         "Make a job of a task and a configuration; it starts at its first step, run or show. A job of that "
@@ -81,6 +80,9 @@ def _parsers() -> dict[str, Parser]:
             "names", metavar="[NAME] STREAM [STREAM ...]", nargs="+", completes="jobs streams", help=names
         )
 
+
+def _stream_commands(command: Command) -> None:
+    """The commands that send to streams and look at them."""
     it = command(
         "send", "Send a message, or with --from all those of a variable. Returns when they are durable."
     )
@@ -148,6 +150,9 @@ def _parsers() -> dict[str, Parser]:
     )
     takes_config(it)
 
+
+def _moving_commands(command: Command) -> None:
+    """The commands that process messages."""
     it = command("step", "Process one message, or N, and say which they were and what they did.")
     it.takes(
         "what",
@@ -184,6 +189,9 @@ def _parsers() -> dict[str, Parser]:
     it.takes("--speed", metavar="N/s", type=per_second, help="at most so many messages a second, to watch it")
     it.completes["until"] = ("caught-up", *NAMES)
 
+
+def _condition_commands(command: Command) -> None:
+    """The commands of breakpoints and watches."""
     it = command(
         "break",
         "Stop where a condition is true, in steps and runs: %stream break message['delay'] > 180. "
@@ -209,6 +217,9 @@ def _parsers() -> dict[str, Parser]:
     it.takes("--remove", metavar="NAME", completes="watches", help="show it no longer")
     it.takes("--job", metavar="NAME", completes="jobs", help="the job; without it, the one used last")
 
+
+def _looking_commands(command: Command) -> None:
+    """The commands that look at state and outputs."""
     it = command("state", "The keys and values of the stores; with --changed, what the last message changed.")
     it.takes(
         "store", metavar="STORE", nargs="?", completes="stores", help="one store; without it, all of them"
@@ -233,6 +244,9 @@ def _parsers() -> dict[str, Parser]:
         )
     )
 
+
+def _running_commands(command: Command) -> None:
+    """The commands that wait for a job, stop it and show it."""
     it = takes_job(
         command("wait", "Wait until it is paused or ends. Interrupting the cell ends only the waiting.")
     )
@@ -260,6 +274,10 @@ def _parsers() -> dict[str, Parser]:
         )
     )
     it.takes("--static", action="store_true", help="the table at once")
+
+
+def _committing_commands(command: Command) -> None:
+    """The commands that write a job, its commits and its rewinds."""
     it = command(
         "export",
         "Write a job as files: its task, its configuration, requirements and a test. streambench run and "
@@ -303,8 +321,9 @@ def _parsers() -> dict[str, Parser]:
         "(3.17), SSP@OFFSET or STREAM@timestamp:TIME",
     )
 
-    time_commands(command)
-    record_commands(command)
+
+def _other_commands(command: Command) -> None:
+    """The commands of Spark and of help."""
     it = command(
         "deploy",
         "Run the job on Spark until it has caught up, from its last checkpoint. The one in this notebook is "
@@ -321,6 +340,20 @@ def _parsers() -> dict[str, Parser]:
 
     it = command("help", "What there is, or all about one sub-command.")
     it.takes("command", metavar="COMMAND", nargs="?", completes="commands", help="a sub-command")
+
+
+def _parsers() -> dict[str, Parser]:
+    made: dict[str, Parser] = {}
+
+    def command(name: str, about: str) -> Parser:
+        made[name] = Parser(f"%stream {name}", about)
+        return made[name]
+
+    for group in (
+        _job_commands, _stream_commands, _moving_commands, _condition_commands, _looking_commands,
+        _running_commands, _committing_commands, time_commands, record_commands, _other_commands,
+    ):  # fmt: skip
+        group(command)
     return made
 
 
