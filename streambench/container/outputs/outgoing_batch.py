@@ -181,20 +181,7 @@ def columnar_writer(
         nonlocal turn
         found: list[pa.Array] = []
         if batch.partitions is not None:
-            numbers: list[int | None] = []
-            for at, number in enumerate(_objects(batch.partitions)):
-                if number is None or (isinstance(number, Integral) and 0 <= int(number) < partitions):
-                    numbers.append(None if number is None else int(number))
-                else:
-                    numbers.append(None)
-                    bad.setdefault(
-                        at,
-                        SerdeError(
-                            f"partition {number!r} is out of range: {stream} has {partitions}, numbered "
-                            "from 0"
-                        ),
-                    )
-            found.append(pa.array(numbers, pa.int32()))
+            found.append(_numbered(batch.partitions, stream, partitions, bad))
         if partitions == 1:
             return pa.nulls(len(batch), pa.int32())
         # Each column decides what those before it have left open: partition, partition key, key.
@@ -267,6 +254,22 @@ def _lengths(sorted_partitions: pa.Array) -> tuple[list[int], list[int]]:
 
     counted = pc.value_counts(sorted_partitions)
     return counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+
+
+def _numbered(column: Column, stream: SystemStream, partitions: int, bad: dict[int, Exception]) -> pa.Array:
+    """The partitions that messages name, null where they name none. Numbers out of range are null, too, and
+    noted in ``bad``."""
+    import pyarrow as pa
+
+    numbers: list[int | None] = []
+    for at, number in enumerate(_objects(column)):
+        if number is None or (isinstance(number, Integral) and 0 <= int(number) < partitions):
+            numbers.append(None if number is None else int(number))
+        else:
+            numbers.append(None)
+            error = f"partition {number!r} is out of range: {stream} has {partitions}, numbered from 0"
+            bad.setdefault(at, SerdeError(error))
+    return pa.array(numbers, pa.int32())
 
 
 def _hashed(column: Column, partitions: int, wrong: dict[int, Exception]) -> pa.Array:
