@@ -474,6 +474,7 @@ def test_entries_expire_in_the_past_at_the_message_at_which_they_did() -> None:
     session.stop()
 
 
+@pytest.mark.usefixtures("one_block")  # but for those that it cuts
 def test_copies_of_attributes_count_to_the_memory_of_the_history() -> None:
     class Buffering(Counter):
         def init(self, context: sb.TaskContext) -> None:
