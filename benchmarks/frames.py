@@ -21,7 +21,7 @@ _AIM = 0.7
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratios of the best rounds, by CPU time, with Spark started and warm."""
     from streambench.spark import read
-    from streambench.spark.session import lease
+    from streambench.spark.session import session_for
 
     config = sb.Config(
         {
@@ -32,7 +32,7 @@ def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
         }
     )
     fill_log(config, messages(count).partitions)
-    held = lease(None, f"local[{_THREADS}]", config)
+    held = session_for(None, f"local[{_THREADS}]", config)
     try:
         files = str(directory / "parquet")
         whole = read(config, str(IN), held.spark)

@@ -44,9 +44,9 @@ class StoreCount(JsonCount):
 
 def measure(count: int, rounds: int, directory: Path) -> Iterator[Figure]:
     """The ratios of the best rounds."""
-    from streambench.spark.session import lease
+    from streambench.spark.session import session_for
 
-    held = lease(None, f"local[{_TASKS}]", _job(directory))
+    held = session_for(None, f"local[{_TASKS}]", _job(directory))
     try:
         yield from _beside_twins(held.spark, count, rounds, directory)
         yield from _two_beside_one(held.spark, max(count, _LONG), rounds, directory)

@@ -37,7 +37,7 @@ from tests.spark import archive
 from tests.surroundings import CI, SOAK, demand_packages, keep_temporary_files_in_memory, missing
 
 if TYPE_CHECKING:
-    from streambench.spark.session import Lease
+    from streambench.spark.session_handle import SessionHandle
     from streambench.testing.brokers.kafka import Adjust, KafkaNodes
     from streambench.testing.brokers.rabbitmq import RabbitServer
 
@@ -95,26 +95,26 @@ def spark_installed() -> None:
         missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
 
 
-_kept_sessions: list[Lease] = []
+_kept_sessions: list[SessionHandle] = []
 
 #: The brokers of this worker that run, by their fixtures.
 _running: dict[str, KafkaNodes | RabbitServer] = {}
 
 
 @pytest.fixture(scope="session")
-def kept_sessions(spark_installed: None) -> list[Lease]:
+def kept_sessions(spark_installed: None) -> list[SessionHandle]:
     """The Spark session of the modules that this worker is at, while there is one."""
     return _kept_sessions
 
 
 @pytest.fixture(scope="module")
-def spark(kept_sessions: list[Lease]) -> Any:
+def spark(kept_sessions: list[SessionHandle]) -> Any:
     """A session on two threads for the tests of one module, and of the next one if its first test asks for
     it, or if both share a session (tests/order.py): a start takes ten seconds of CPU."""
-    from streambench.spark.session import lease
+    from streambench.spark.session import session_for
 
     if not kept_sessions:
-        kept_sessions.append(lease(None, "local[2]", Config()))
+        kept_sessions.append(session_for(None, "local[2]", Config()))
     return kept_sessions[0].spark
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streambench.spark.session import is_connect
+from streambench.spark.session_handle import is_connect
 from streambench.spark.worker import Report, RunContainers
 
 if TYPE_CHECKING:

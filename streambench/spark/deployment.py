@@ -20,10 +20,11 @@ from streambench.container.container import Container
 from streambench.errors import ConfigError
 from streambench.job.running import IfRunning, check_if_running
 from streambench.spark.backfill import Backfill
+from streambench.spark.master import check_master
 from streambench.spark.plan import Offsets, make_plan
 from streambench.spark.result import DeployResult
 from streambench.spark.rounds import Deployment, Watching
-from streambench.spark.session import check_master, check_settings, require
+from streambench.spark.session import check_settings, require
 from streambench.spark.shared_session import SharedSession
 from streambench.spark.shipment import without_effect
 

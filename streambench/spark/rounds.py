@@ -45,7 +45,7 @@ from streambench.spark.round_progress import (
     work_of,
 )
 from streambench.spark.running import DeploymentLock
-from streambench.spark.session import Lease
+from streambench.spark.session_handle import SessionHandle
 from streambench.spark.shared import SharedDirectory, tokens
 from streambench.spark.shared_session import SharedSession
 from streambench.spark.shipment import pack, sources, without_endpoints
@@ -203,14 +203,14 @@ class Deployment:
         waiting = planned_progress(planned)
         if not self._session.is_started:
             self._show(planned, waiting, began, "starting Spark")
-        leased = self._session.leased(self._config)
+        session = self._session.handle(self._config)
         with (
-            Listener(leased.host(), waiting, planned.model.name, self._rounds, began) as listener,
+            Listener(session.host(), waiting, planned.model.name, self._rounds, began) as listener,
             tokens(self._config) as shared,
         ):
-            output = "" if leased.keeps_logs else task_output.begin(self._lock.directory)
+            output = "" if session.keeps_logs else task_output.begin(self._lock.directory)
             # The containers of all other sessions die with this process.
-            outlives = leased.context is None
+            outlives = session.context is None
             leased_as = self._lock.seen_lease() if outlives else ""
             is_visible = outlives and self._lock.is_visible
             shipment = self._shipment(planned, listener, shared, output)
@@ -222,16 +222,16 @@ class Deployment:
             begun = Run(
                 generation=run.generation,
                 began_ms=began_ms,
-                master=leased.master,
+                master=session.master,
                 outcome="running",
                 backfill=backfill_name,
             )
             note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
-            job = SparkJob(leased, run, title, work_of(waiting))
+            job = SparkJob(session, run, title, work_of(waiting))
             try:
-                with quiet(leased.context):
+                with quiet(session.context):
                     self._wait(job, listener)
                 who = self._lock.taken_over_by()
                 cancelled = job.alive and (self._cancel.is_set() or bool(who))
@@ -240,10 +240,10 @@ class Deployment:
                 containers = outcome(planned, job.reports, _reason(job, who, cancelled=cancelled))
                 result = DeployResult(
                     job=planned.model.name,
-                    containers=_with_logs(containers, leased, output),
+                    containers=_with_logs(containers, session, output),
                     seconds=time.monotonic() - began,
                     generation=run.generation,
-                    master=leased.master,
+                    master=session.master,
                     rounds=1,
                 )
                 is_cut = cancelled or is_superseded(result)
@@ -386,10 +386,10 @@ def _reporting(listener: Listener) -> dict[int, str]:
 
 
 def _with_logs(
-    containers: tuple[DeployedContainer, ...], leased: Lease, output: str
+    containers: tuple[DeployedContainer, ...], session: SessionHandle, output: str
 ) -> tuple[DeployedContainer, ...]:
     """The containers with the logs that are left when the session has ended: those of their executors, or
     the files in ``output``."""
-    if leased.keeps_logs:
+    if session.keeps_logs:
         return containers
     return tuple(replace(each, log=task_output.log_of(output, each.number)) for each in containers)

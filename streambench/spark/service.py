@@ -19,10 +19,11 @@ from streambench.errors import ConfigError, StreambenchError, described
 from streambench.job.running import IfRunning, check_if_running
 from streambench.redaction import redacted
 from streambench.spark.deployment import check_watching, checked
+from streambench.spark.master import check_master
 from streambench.spark.plan import DeployPlan
 from streambench.spark.result import DeployError, DeployProgress, DeployResult, TakenOverError
 from streambench.spark.rounds import LOOK_S, Deployment, OnProgress
-from streambench.spark.session import check_master, require
+from streambench.spark.session import require
 from streambench.spark.shared_session import SharedSession
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from streambench.config import Config
-from streambench.spark.session import Lease, lease
+from streambench.spark.session import session_for
+from streambench.spark.session_handle import SessionHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,25 +19,25 @@ class SharedSession:
     def __init__(self, spark: SparkSession | None, master: str | None) -> None:
         self._spark = spark
         self._master = master
-        self._lease: Lease | None = None
+        self._handle: SessionHandle | None = None
 
     @property
     def is_started(self) -> bool:
         """True from the first round that had something to do on."""
-        return self._lease is not None
+        return self._handle is not None
 
-    def leased(self, config: Config) -> Lease:
+    def handle(self, config: Config) -> SessionHandle:
         """The session. ``config``: of the job that needs it, for the keys under ``spark.``."""
-        if self._lease is None:
-            self._lease = lease(self._spark, self._master, config)
-        return self._lease
+        if self._handle is None:
+            self._handle = session_for(self._spark, self._master, config)
+        return self._handle
 
     def close(self, *, quickly: bool = False) -> None:
         """Stop the session if it was made here; may be called more than once. ``quickly``: as for a
-        ``Lease``."""
-        leased, self._lease = self._lease, None
-        if leased is not None:
-            leased.close(quickly=quickly)
+        ``SessionHandle``."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close(quickly=quickly)
 
     def __enter__(self) -> SharedSession:
         return self

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-    from streambench.spark.session import Lease
+    from streambench.spark.session_handle import SessionHandle
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _SHOWN_SHARE = 0.05
 
 
 class SparkJob:
-    """One job of Spark's, on a leased session. ``title``: its name in Spark's own tools, as job group and
+    """One job of Spark's, on a session. ``title``: its name in Spark's own tools, as job group and
     description. ``work``: what it is to do, which the description says, too.
 
     ``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each
@@ -43,7 +43,7 @@ class SparkJob:
 
     What tasks return is collected exactly once: Spark would run the containers again with every action."""
 
-    def __init__(self, leased: Lease, run: RunContainers, title: str, work: str = "") -> None:
+    def __init__(self, session: SessionHandle, run: RunContainers, title: str, work: str = "") -> None:
         self.reports: list[Report] = []
         self.reason = ""
         self._run = run
@@ -53,13 +53,13 @@ class SparkJob:
         self._tag = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', title)}-{uuid.uuid4().hex}"
         # A classic session's own tags are known only to the thread that added them; those of its context are
         # known to all.
-        self._leased = leased
-        self._context = context = leased.context
-        self._add_tag = partial(context.addJobTag if context else leased.spark.addTag, self._tag)
+        self._session = session
+        self._context = context = session.context
+        self._add_tag = partial(context.addJobTag if context else session.spark.addTag, self._tag)
         self._cancel = partial(
-            context.cancelJobsWithTag if context else leased.spark.interruptTag, self._tag
+            context.cancelJobsWithTag if context else session.spark.interruptTag, self._tag
         )
-        self._thread = _thread(None if context else leased.spark, self._collect)
+        self._thread = _thread(None if context else session.spark, self._collect)
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
@@ -150,9 +150,9 @@ class SparkJob:
             self._ended.set()
 
     def _counted(self) -> AbstractContextManager[DataFrame | None]:
-        if not self._leased.shows_metrics:
+        if not self._session.shows_metrics:
             return nullcontext()
-        return counted_reports(self._leased.spark, self._run)
+        return counted_reports(self._session.spark, self._run)
 
     def _collected(self, counted: DataFrame | None) -> list[bytes]:
         """The reports of the containers, each of which is a task of Spark's. ``counted``: the query that
@@ -164,7 +164,7 @@ class SparkJob:
             # Planning, compiling and starting a query takes the JVM seconds where it is the first one.
             rows: RDD[object] = self._context.parallelize([], count)
             return rows.mapPartitionsWithIndex(self._run.run_row).collect()
-        frame = self._leased.spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
+        frame = self._session.spark.range(0, count, 1, count).mapInArrow(self._run, SCHEMA)
         return [row[0] for row in frame.collect()]
 
 

@@ -29,29 +29,29 @@ def archive_key() -> str:
     """The name under which sessions of this environment look for their archive."""
     from pyspark.find_spark_home import _find_spark_home
 
-    from streambench.spark import class_archive, session
+    from streambench.spark import class_archive, own_session
     from streambench.spark.jvm import required_java
 
-    return class_archive._key(required_java(), Path(_find_spark_home()), session._JAVA_OPTIONS)
+    return class_archive._key(required_java(), Path(_find_spark_home()), own_session._JAVA_OPTIONS)
 
 
 def make() -> None:
     """Have a session do what most do, and write the archive as it ends."""
     from streambench import Config
     from streambench.spark import class_archive
-    from streambench.spark.session import lease
+    from streambench.spark.session import session_for
 
     cache, key = class_archive.cache(), archive_key()
     if any(cache.glob(f"{key}-*.jsa")) or (cache / f"{key}.none").exists():
         return
     cache.mkdir(parents=True, exist_ok=True)
     (cache / f"{key}.seen").touch()  # it is written only where a session was before
-    leased = lease(None, "local[2]", Config())
+    session = session_for(None, "local[2]", Config())
     try:
         with tempfile.TemporaryDirectory() as directory:
-            use(leased.spark, Path(directory))
+            use(session.spark, Path(directory))
     finally:
-        leased.close()
+        session.close()
 
 
 def use(spark: Any, directory: Path) -> None:

@@ -19,7 +19,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
-from streambench.spark import class_archive, session
+from streambench.spark import class_archive, own_session
 from streambench.system.systems import Systems
 from tests.spark.archive import archive_key
 from tests.surroundings import SOAK
@@ -64,7 +64,7 @@ def jvm_options() -> str:
     where there is one."""
     archives = sorted(class_archive.cache().glob(f"{archive_key()}-*.jsa"))
     mapped = [f"-XX:SharedArchiveFile={archives[0]}", "-Xlog:disable"] if archives else []
-    return " ".join([session._JAVA_OPTIONS, *mapped])
+    return " ".join([own_session._JAVA_OPTIONS, *mapped])
 
 
 def environment_of_programs() -> dict[str, str]:
@@ -72,7 +72,7 @@ def environment_of_programs() -> dict[str, str]:
     return {
         **os.environ, "PYTHONPATH": str(CHECKOUT), "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": jvm_options(), "SPARK_LAUNCHER_OPTS": session._JAVA_OPTIONS,
+        "SPARK_SUBMIT_OPTS": jvm_options(), "SPARK_LAUNCHER_OPTS": own_session._JAVA_OPTIONS,
     }  # fmt: skip
 
 

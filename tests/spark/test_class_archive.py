@@ -13,7 +13,7 @@ import pytest
 
 from streambench import Config
 from streambench.spark.class_archive import ClassArchive, cache
-from streambench.spark.session import _class_archive
+from streambench.spark.own_session import _class_archive
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MAIN = "org.apache.spark.launcher.Main"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from streambench.spark import counted, deploy
-from streambench.spark.session import Lease
+from streambench.spark.session_handle import SessionHandle
 from tests.spark import counting
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import Forward, dies_at
@@ -43,7 +43,7 @@ def attempts_of(spark: Any, group: str) -> list[Attempt]:
 def test_the_page_of_the_stage_has_the_messages_of_each_task(
     spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lease, "shows_metrics", True)
+    monkeypatch.setattr(SessionHandle, "shows_metrics", True)
     config = job.config.with_values({"job.name": "counted"})
     for last, counts in ((7, (4, 3)), (40, (16, 17))):
         job.send(last - sum(counts), last)
@@ -62,7 +62,7 @@ def test_the_page_of_the_stage_has_the_messages_of_each_task(
 def test_each_attempt_at_a_container_is_counted_for_itself(
     spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lease, "shows_metrics", True)
+    monkeypatch.setattr(SessionHandle, "shows_metrics", True)
     job.send(0, 40)
     config = job.config.with_values({"job.name": "retried"})
     result = deploy(config, dies_at(21, job.directory / "died"), spark=spark)
@@ -78,7 +78,7 @@ def test_each_attempt_at_a_container_is_counted_for_itself(
 def test_a_session_that_cannot_count_runs_the_containers_all_the_same(
     spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lease, "shows_metrics", True)
+    monkeypatch.setattr(SessionHandle, "shows_metrics", True)
     monkeypatch.setattr(counted, "_CLASS", "streambench.Absent")
     job.send(0, 4)
     config = job.config.with_values({"job.name": "uncounted"})

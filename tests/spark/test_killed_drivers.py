@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from streambench import Config
 from streambench.spark import register
-from streambench.spark.session import lease
+from streambench.spark.session import session_for
 from streambench.spark.source.options import as_options
 
 def stuck(batches):
@@ -37,7 +37,7 @@ def stuck(batches):
 
 if __name__ == "__main__":
     config = Config.from_file("job.properties")
-    spark = register(lease(None, "local[2]", config).spark)
+    spark = register(session_for(None, "local[2]", config).spark)
     frame = spark.range(0, 2, 1, 2).selectExpr("CAST(id AS STRING) AS message")
     stalled = frame.mapInArrow(stuck, "message STRING")
     stalled.write.format("streambench").options(**as_options(config)).mode("append").save("log.out")

@@ -20,10 +20,12 @@ from streambench.cli.deploy_rows import dry_run_line
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
 from streambench.spark import register
+from streambench.spark.master import with_attempts
 from streambench.spark.outcome import warning_lines
+from streambench.spark.own_session import _import_path
 from streambench.spark.result import DeployedContainer, DeployError, DeployResult, DeployTaskError, failed
 from streambench.spark.round_progress import end_of
-from streambench.spark.session import _import_path, _with_attempts, lease
+from streambench.spark.session import session_for
 from streambench.spark.shipment import own_modules, sources
 from streambench.spark.spark_job import SparkJob, reason_of
 from streambench.spark.worker import Report, Warned
@@ -69,7 +71,7 @@ class Listed(list):  # type: ignore[type-arg]
     ],
 )
 def test_a_local_master_starts_a_task_again_when_its_process_dies(master: str, meant: str) -> None:
-    assert _with_attempts(master) == meant
+    assert with_attempts(master) == meant
 
 
 def test_a_missing_spark_connect_server_is_reported_without_its_token(
@@ -80,7 +82,7 @@ def test_a_missing_spark_connect_server_is_reported_without_its_token(
     with pytest.raises(
         StreambenchError, match=f"cannot reach Spark Connect at sc://127.0.0.1:{port}: "
     ) as caught:
-        lease(None, f"sc://127.0.0.1:{port}/;token=hidden", Config())
+        session_for(None, f"sc://127.0.0.1:{port}/;token=hidden", Config())
     assert "hidden" not in str(caught.value)
 
 
@@ -208,7 +210,7 @@ def test_a_configuration_is_the_same_at_the_other_end() -> None:
 
 
 class InterruptingSession:
-    """Stands for a leased session of Spark, and for its context. What collects an RDD interrupts ``main``
+    """Stands for a session of Spark, and for its context. What collects an RDD interrupts ``main``
     once the job is started and ``main`` waits for it, and is stuck until it is cancelled."""
 
     def __init__(self, main: int) -> None:

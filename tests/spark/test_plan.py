@@ -29,7 +29,7 @@ from streambench.spark.deployment import portable
 from streambench.spark.history import ContainerRun, Run, note
 from streambench.spark.plan import count_messages, make_plan, open_generation
 from streambench.spark.running import DeploymentLock
-from streambench.spark.session import chosen_master, lease
+from streambench.spark.session import chosen_master, session_for
 from streambench.system.log import LogSystemFactory
 from streambench.system.systems import Systems
 from tests.spark.conftest import Job
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_told_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "streambench.spark.shared_session.lease", lambda *arguments: pytest.fail("Spark was started")
+        "streambench.spark.shared_session.session_for", lambda *arguments: pytest.fail("Spark was started")
     )
     with pytest.raises(error, match=text):
         deploy(job.config.with_values(settings), task)
@@ -246,7 +246,7 @@ def test_speculation_of_a_session_is_refused_by_its_key(job: Job) -> None:
         conf: ClassVar = {"spark.speculation": "true", "spark.master": "yarn"}
 
     with pytest.raises(ConfigError, match="spark.speculation is true: two attempts .* start the session"):
-        lease(Session(), None, job.config)  # type: ignore[arg-type]
+        session_for(Session(), None, job.config)  # type: ignore[arg-type]
 
 
 def test_messages_between_offsets_are_counted_by_reading(job: Job) -> None:

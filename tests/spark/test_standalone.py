@@ -17,7 +17,7 @@ import streambench
 from streambench import Config, OutgoingMessageEnvelope, StreamTask, SystemStream, SystemStreamPartition
 from streambench.errors import StreambenchError
 from streambench.spark import DeployProgress, DeployTaskError, deploy, register
-from streambench.spark.session import lease
+from streambench.spark.session import session_for
 from streambench.spark.source.options import as_options
 from streambench.testing.spark_cluster import SparkCluster
 from tests.spark.conftest import Job, connect_port, jvm_options, leaving_no_process
@@ -140,9 +140,9 @@ def cluster(spark_installed: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def session(cluster: SparkCluster) -> Iterator[Any]:
-    leased = lease(None, cluster.master, Config())
-    yield leased.spark
-    leased.close()
+    handle = session_for(None, cluster.master, Config())
+    yield handle.spark
+    handle.close()
 
 
 class Prints(StreamTask):

@@ -61,7 +61,7 @@ def test_a_deployment_is_refused_while_spark_starts_for_another_one(
             deploy(job.config, ignore)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shared_session, "lease", starting)
+    monkeypatch.setattr(shared_session, "session_for", starting)
     with pytest.raises(KeyboardInterrupt):
         deploy(job.config, ignore)
     assert len(starts) == 1
@@ -89,7 +89,7 @@ def test_a_container_that_is_started_while_spark_starts_is_not_ended(
         running.start()
         return Started()
 
-    monkeypatch.setattr(shared_session, "lease", starting)
+    monkeypatch.setattr(shared_session, "session_for", starting)
     with pytest.raises(JobRunningError, match="job-1 is running: process"):
         deploy(job.config, ignore)
     assert running.run("caught-up") == 10

@@ -91,7 +91,7 @@ def _planned_from_here(job: Job, config: Config, master: str | None) -> Any:
 def _master(given: str | None, config: Config) -> str:
     """The master to deploy on, to be shown. Raises ConfigError where it is none."""
     session = importlib.import_module("streambench.spark.session")
-    session.check_master(given)
+    importlib.import_module("streambench.spark.master").check_master(given)
     return masked("master", given or session.likely_master(config))
 
 
