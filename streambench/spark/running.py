@@ -6,17 +6,19 @@ Where they are in a Kafka, the process that deploys or runs the job holds a leas
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
-from streambench.errors import StreambenchError
+from streambench.errors import CheckpointError, StreambenchError
 from streambench.job.running import (
     DEPLOYMENT_LOCK,
     IfRunning,
@@ -42,6 +44,8 @@ _ENDS_WITHIN_S = 30.0
 # A lease that the broker has ended, of a process that lives, is there again within seconds: 15 s of absence.
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
+# Of file systems that have no locks.
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class DeploymentLock:
@@ -60,7 +64,8 @@ class DeploymentLock:
     def acquire(self) -> bool:
         """Hold the job from now on, and look for others only then: of two that begin at one moment one is
         refused. True where it was taken over from another deployment, which has ended by then or gets no
-        more time. Raises JobRunningError as ``check``, and then holds no more than before."""
+        more time. Raises JobRunningError as ``check``, CheckpointError where the lock cannot be had, and then
+        holds no more than before."""
         was_held = self._is_held
         try:
             with self._turn_to_start():
@@ -116,8 +121,15 @@ class DeploymentLock:
                     ) from None
                 former = _Former(path)
                 self._held = _put_in_place(path)
-        except OSError:
-            return None  # a file system without locks
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise CheckpointError(
+                    f"{self._job}: its deployment cannot hold {path}, which keeps others away: "
+                    f"{error.strerror or error}; the directory of its checkpoints must be one that may be "
+                    "written to, with space left"
+                ) from error
+            _warn_without_locks(self._job, path, error.strerror)
+            return None
         return former
 
     @property
@@ -166,6 +178,13 @@ class DeploymentLock:
         manager = checkpoint_manager(self._config, self._job)
         manager.close()
         return None if manager.directory is None else manager.directory / DEPLOYMENT_LOCK
+
+
+@cache
+def _warn_without_locks(job: str, path: Path, reason: str) -> None:
+    log.warning(
+        "%s: %s cannot be locked (%s): other starts of the job do not see this deployment", job, path, reason
+    )
 
 
 class _Former:

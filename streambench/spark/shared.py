@@ -7,11 +7,13 @@ executor separately. A deployment that has lost its outputs would look as if it 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX, _SUFFIX = ".streambench-", ".token"
 _LEFT_BEHIND_S = 24 * 3600
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _REMEDY = "on a network file system, or streams and checkpoints must be in Kafka"
 
 
@@ -39,11 +42,12 @@ class SharedDirectory(Struct, frozen=True):
 @contextmanager
 def tokens(config: Config) -> Iterator[dict[str, SharedDirectory]]:
     """Per configuration key, the directory of the job's streams or checkpoints, with a token in it meanwhile.
-    Those that a run would create are created."""
+    Those that a run would create are created. Raises StreambenchError where one is full, or fails otherwise.
+    One that is only read gets no token, with a warning."""
     written: dict[str, SharedDirectory] = {}
     try:
         for key, directory in _directories(config).items():
-            written[key] = _written(directory)
+            written[key] = _written(key, directory)
         yield written
     finally:
         for each in written.values():
@@ -90,11 +94,20 @@ def _directories(config: Config) -> dict[str, Path]:
     return {key: path for key, path in near.items() if path.is_dir()}
 
 
+@cache
+def _warn_unproved(key: str, directory: Path) -> None:
+    log.warning(
+        "%s: this process may not write to %s: it is not proved that executors see the same directory",
+        key,
+        directory,
+    )
+
+
 def _is_path(name: str) -> bool:
     return name == "path" or (name.startswith("streams.") and name.endswith(".path"))
 
 
-def _written(directory: Path) -> SharedDirectory:
+def _written(key: str, directory: Path) -> SharedDirectory:
     file, token = directory / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}", secrets.token_hex(16)
     try:
         with file.open("x") as stream:
@@ -102,7 +115,14 @@ def _written(directory: Path) -> SharedDirectory:
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
-        log.debug("no token in %s: %s", directory, error)
+        with contextlib.suppress(OSError):
+            file.unlink()
+        if error.errno not in _READ_ONLY:
+            raise StreambenchError(
+                f"{key}: nothing can be written to {directory}: {error.strerror or error}; without that it "
+                "is not known if executors see the same directory"
+            ) from error
+        _warn_unproved(key, directory)
         return SharedDirectory(str(directory))
     # A driver that was killed has left its own.
     now = file.stat().st_mtime

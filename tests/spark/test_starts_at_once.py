@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streambench.container.container import Container
-from streambench.spark import JobRunningError, TakenOverError, deploy, shared_session
+from streambench.errors import CheckpointError
+from streambench.spark import JobRunningError, TakenOverError, deploy, running, shared_session
 from streambench.spark.rounds import Deployment
 from streambench.spark.running import DeploymentLock
 from streambench.spark.shared_session import SharedSession
@@ -46,6 +50,24 @@ def test_of_deployments_that_begin_together_one_goes_on(job: Job) -> None:
         assert held == "held"
         assert [each.startswith("job-1 is being deployed by process ") for each in refused] == [True, True]
     DeploymentLock(config, "job-1", "refuse").check()
+
+
+@pytest.mark.parametrize(("number", "is_refused"), [(errno.EIO, True), (errno.ENOLCK, False)])
+def test_a_deployment_that_cannot_hold_its_job_is_refused_or_warned_of(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int, is_refused: bool
+) -> None:
+    def fails(path: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(running, "_locked", fails)
+    deployment = DeploymentLock(job.config, "job-1", "refuse")
+    if is_refused:
+        with pytest.raises(CheckpointError, match=r"job-1: .*deployment\.lock, .* Input/output error"):
+            deployment.acquire()
+    else:
+        assert [deployment.acquire() for _ in range(2)] == [False, False]
+        [warning] = caplog.records
+        assert "No locks available): other starts of the job do not see this deployme" in warning.message
 
 
 @pytest.mark.usefixtures("spark_installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
+from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream
 from streambench.checkpoint.journal_records import JournalRecords
 from streambench.errors import ReplacedError
 from streambench.model import SystemStreamPartition
@@ -382,6 +383,28 @@ def test_a_token_lies_in_each_directory_of_the_job_and_in_none_afterwards(job: J
         }
         check_shared(shared, "here")
         assert Systems(job.config).admin("log").streams() == [SystemStream("log", "in")]
+    assert not list(job.directory.rglob(".streambench-*"))
+
+
+@pytest.mark.parametrize(("number", "is_refused"), [(errno.ENOSPC, True), (errno.EROFS, False)])
+def test_a_directory_that_cannot_be_proved_shared_is_refused_or_warned_of(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int, is_refused: bool
+) -> None:
+    def fails(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("streambench.spark.shared.os.fsync", fails)
+    if is_refused:
+        with pytest.raises(StreambenchError, match=r"^systems\.log\.path: .* No space left on device"):
+            tokens(job.config).__enter__()
+    else:
+        for _ in range(2):
+            with tokens(job.config) as shared:
+                assert shared["systems.log.path"] == SharedDirectory(str(job.directory / "streams"))
+        assert [each.message for each in caplog.records] == [
+            f"systems.log.path: this process may not write to {job.directory / 'streams'}: it is not proved "
+            "that executors see the same directory"
+        ]
     assert not list(job.directory.rglob(".streambench-*"))
 
 
