@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import symtable
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
@@ -117,6 +118,7 @@ class Condition:
     def _compile(self) -> None:
         try:
             tree = parse(self.text, "<condition>", "eval")
+            used = _free_names(symtable.symtable(self.text, "<condition>", "eval"))
         except SyntaxError as error:
             # Python names character 0 of the next line for what is missing behind the text.
             place = f"character {error.offset}" if error.offset else "its end"
@@ -124,26 +126,24 @@ class Condition:
                 f"this is no Python expression: {self.text} ({error.msg} at {place}); for "
                 "example: message['delay'] > 180"
             ) from None
-        used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-        own = {
-            each.id
-            for each in ast.walk(tree)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-        } | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
         self._of_moment = [name for name in NAMES if name in used]
         self.needs_memory = not {"self", "context"}.isdisjoint(used)
         self.kind = next((KIND_OF_NAME[name] for name in self._of_moment if name in KIND_OF_NAME), None)
         self._of_namespace = []
-        for name in sorted(used - own - set(NAMES)):
+        for name in sorted(used - set(NAMES)):
             if name in self._namespace:
                 self._of_namespace.append(name)
             elif not hasattr(builtins, name):
                 raise ConditionError(_unknown(name, self.text))
+        tree = ast.fix_missing_locations(_AnyName().visit(tree))
         code = compile(tree, "<condition>", "eval")
-        if not self._of_namespace and not used & own:
+        with_own = ast.comprehension | ast.Lambda | ast.NamedExpr
+        if not self._of_namespace and not any(isinstance(each, with_own) for each in ast.walk(tree)):
             names = self._of_moment
             # One function of the values that it needs: less work with each message.
-            plain = eval(f"lambda {', '.join(names)}: ({self.text}\n)", {})
+            made: Any = parse(f"lambda {', '.join(names)}: None", "<condition>", "eval")
+            made.body.body = tree.body
+            plain = eval(compile(made, "<condition>", "eval"), {})
             self._call = lambda moment: plain(*[getattr(moment, name) for name in names])
             self._find_quick(plain, names)
         else:
@@ -192,6 +192,41 @@ _WHY_NONE = {
     "envelope": "before the first message",
 }
 """The names of a moment that may be None where they belong to it, and when they are."""
+
+
+def _free_names(table: symtable.SymbolTable) -> set[str]:
+    """The names of an expression that it does not make itself, as those of a comprehension."""
+    is_top = table.get_type() == "module"
+    found = {
+        each.get_name()
+        for each in table.get_symbols()
+        if each.is_referenced() and (not each.is_assigned() if is_top else each.is_global())
+    }
+    own = {each.get_name() for each in table.get_symbols() if is_top and each.is_assigned()}
+    return found.union(*map(_free_names, table.get_children())) - own
+
+
+class _AnyName(ast.NodeTransformer):
+    """Has ``stream in {"a", "b"}`` and ``stream in NAMES`` compare each member. A set or a dict looks for the
+    hash of a name, and a stream has two names."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        left = node.left
+        if (left.id if isinstance(left, ast.Name) else getattr(left, "attr", "")) == "stream":
+            is_in = isinstance(node.ops[0], ast.In | ast.NotIn)
+            node.comparators[:1] = [_listed(each) if is_in else each for each in node.comparators[:1]]
+        return node
+
+
+def _listed(container: ast.expr) -> ast.expr:
+    """A container as one that compares each member; text stays, in which ``in`` finds a part."""
+    if isinstance(container, ast.Set):
+        return ast.Tuple(container.elts, ast.Load())
+    if isinstance(container, ast.Name):
+        name = container.id
+        return parse(f"{name} if isinstance({name}, str) else [*{name}]", "<condition>", "eval").body
+    return container
 
 
 def _decisive(node: ast.expr) -> list[ast.expr]:

@@ -163,7 +163,8 @@ class Moment:
 
     @property
     def stream(self) -> str | None:
-        """The stream of the message, as ``system.stream``; equal to its name without the system."""
+        """The stream of the message, as ``system.stream``; equal to its name without the system. A function
+        that looks for it in a set or a dict finds the whole name only."""
         return None if self.envelope is None else StreamName(self.envelope.ssp.system_stream)
 
     @property

@@ -23,6 +23,8 @@ MOMENT = Moment(7, IncomingMessageEnvelope(SSP, "5", "ORD", {"delay": 203, "tags
         "key == 'ORD' and partition == 2",
         "stream == 'log.flights' and offset == '5'",
         "stream == 'flights' and stream != 'log' and stream in ('x', 'flights')",
+        "stream in {'x', 'flights'} and stream not in {'x'} and stream in {'log.flights'}",
+        "envelope.ssp.stream in {'flights'} and stream in 'all of log.flights'",
         "position == 7",
         "any(tag == 'x' for tag in message['tags'])",
         "[message['delay'] for _ in range(2)] == [203, 203]",
@@ -32,6 +34,28 @@ MOMENT = Moment(7, IncomingMessageEnvelope(SSP, "5", "ORD", {"delay": 203, "tags
 )
 def test_an_expression_uses_the_names_of_the_moment(text: str) -> None:
     assert Condition(text).value(MOMENT)
+
+
+def test_a_stream_is_found_by_either_name_in_a_set_of_a_notebook() -> None:
+    for wanted in ({"x", "flights"}, {"log.flights": 1}, frozenset(["flights"])):
+        assert Condition("stream in wanted", {"wanted": wanted}).value(MOMENT)
+        assert not Condition("stream not in wanted", {"wanted": wanted}).value(MOMENT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "any(output == 'x' for output in message['tags'])",
+        "[error for error in message['tags']] == ['x']",
+        "(lambda after: after > 200)(message['delay'])",
+        "(before := message['delay']) > 200 and before",
+    ],
+)
+def test_own_names_of_an_expression_are_not_those_of_the_moment(text: str) -> None:
+    condition = Condition(text)
+    assert condition.kind is None
+    assert condition.value(MOMENT)
+    assert Condition(f"({text}) and output is None").kind == "output"
 
 
 def test_a_function_gets_the_moment() -> None:
