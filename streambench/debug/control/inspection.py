@@ -142,12 +142,12 @@ class Inspection(Driven):
         return self._made_of(waiting, held=True)
 
     def uncommitted(self) -> tuple[int, int]:
-        """The messages processed since the last commit, and the outputs that wait for the next one. Both are
-        0 without a history."""
+        """The messages processed since the last commit of each of their tasks, and the outputs that wait for
+        the next commit. Both are 0 without a history."""
         history = self.history
         if history is None or not history.has_begun:
             return 0, 0
-        return self._between(lambda: (history.latest - history.last_commit, len(history.pending)))
+        return self._between(lambda: (history.uncommitted, len(history.pending)))
 
     @property
     def holds_outputs(self) -> bool:

@@ -15,6 +15,9 @@ from streambench.debug.history.writes import Writes
 if TYPE_CHECKING:
     from streambench.model import SystemStream
 
+NOTE_SIZE = 150
+"""The bytes that an event or a reading of the clock takes, roughly."""
+
 
 class Block:
     """A part of the history, from position ``start`` on. ``size``: in bytes, roughly; ``copied``: at first.
@@ -92,7 +95,7 @@ class Block:
     def measure(self) -> None:
         """Measure what it holds, roughly."""
         self.size = self.copied + 8 * len(self.order) + 16 * len(self.batches) + self.writes.size
-        self.size += sum(map(output_size, self.outputs))
+        self.size += sum(map(output_size, self.outputs)) + NOTE_SIZE * (len(self.events) + len(self.ticks))
 
 
 def output_size(sent: Sent) -> int:

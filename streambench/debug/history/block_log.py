@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streambench.container.container import Container
 from streambench.container.trace import Sent, Trace, TraceEvent
-from streambench.debug.history.block import Block, BlockTail, output_size
+from streambench.debug.history.block import NOTE_SIZE, Block, BlockTail, output_size
 from streambench.debug.history.recorded_inputs import RecordedInputs
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
@@ -77,6 +77,8 @@ class BlockLog:
         self._numbers: list[int] = []
         self._keyless: dict[SystemStream, int] = {}
         self._last_commit = 0
+        self._committed: dict[str, dict[int, int]] = {}
+        """Per task and partition, by its index, the messages chosen before its last commit."""
         self._sent = self._written = 0
         self._pending: list[Sent] = []
         self._next_ns = 0
@@ -91,6 +93,11 @@ class BlockLog:
         self.trace.clear()
         self._inputs = RecordedInputs(self.container.runtime.multiplexer.partitions)
         self._numbers = [0] * len(self._inputs.ssps)
+        indexes = self._inputs.indexes
+        self._committed = {
+            task.name: dict.fromkeys((indexes[each.ssp] for each in task.subscriptions), 0)
+            for task in self.container.tasks
+        }
         self._add_block()
         self.trace.on_check = self._on_check
 
@@ -136,6 +143,16 @@ class BlockLog:
         return self._last_commit
 
     @property
+    def uncommitted(self) -> int:
+        """The number of messages that at least one of their tasks has not committed."""
+        self.read()
+        committed: dict[int, int] = {}
+        for of_task in self._committed.values():
+            for index, number in of_task.items():
+                committed[index] = min(committed.get(index, number), number)
+        return sum(self._numbers[index] - number for index, number in committed.items())
+
+    @property
     def inputs(self) -> RecordedInputs:
         """The recorded messages."""
         if self._inputs is None:
@@ -162,7 +179,7 @@ class BlockLog:
         former = block.writes.size
         block.writes.add(trace.traced, where, base)
         size = 8 * len(order) + 16 * len(trace.batches) + block.writes.size - former
-        self._read_commits()
+        self._read_commits(order, base)
         for sent in trace.sent:
             position = sent.at if isinstance(sent.at, int) else where.get(id(sent.at), base)
             if position < 0:
@@ -183,7 +200,7 @@ class BlockLog:
         self._written = block.first_write + len(block.writes)
         if self.reader is not None:
             self.reader.note(order, trace.events, [each[:3] for each in ticks], batches)
-        block.size += size
+        block.size += size + NOTE_SIZE * (len(trace.events) + len(ticks))
         trace.clear()
 
     def _read_choices(self, batches: Sequence[tuple[int, int]]) -> tuple[array[int], dict[int, int]]:
@@ -217,7 +234,8 @@ class BlockLog:
         last = self.blocks[-1]
         # Also where copies are slow: only whole blocks can be dropped.
         is_large = last.size - last.copied > max(_LEAST_BLOCK, self.limit // _BLOCKS)
-        if last.order and (is_large or time.perf_counter_ns() >= self._next_ns):
+        # Without messages, windows alone make it large.
+        if is_large or (last.order and time.perf_counter_ns() >= self._next_ns):
             self._add_block()
         elif self.reader is not None and self.reader.is_due(self.trace.position):
             self.reader.flush()
@@ -285,14 +303,21 @@ class BlockLog:
         finally:
             self.trace.active = True
 
-    def _read_commits(self) -> None:
-        """Take the commits of the trace, and the outputs that none of them has taken along."""
+    def _read_commits(self, order: array[int], base: int) -> None:
+        """Take the commits of the trace, and the outputs that none of them has taken along. ``order``: the
+        partitions of its messages, after the position ``base``."""
         trace, committed = self.trace, 0
+        last: dict[str, int] = {}
         for event in trace.events:
             if event.kind == "commit" and event.tasks:
                 self._last_commit = event.position
                 committed = event.sent
                 self._pending = []
+                last.update(dict.fromkeys(event.tasks, event.position))
+        later = {position: Counter(order[position - base :]) for position in set(last.values())}
+        for task, position in last.items():
+            for index in self._committed[task]:
+                self._committed[task][index] = self._numbers[index] - later[position][index]
         if self.container.runtime.outbox.whole:
             self._pending += [each for each in trace.sent[committed:] if each.fate != "refused"]
 

@@ -52,7 +52,7 @@ def task_groups(history: History) -> list[TaskGroup]:
     """The tasks of a container by their commits. Raises ContainerStateError where the history does not reach
     back to a commit of each."""
     events = list(history.events(-1))
-    begin = () if history.oldest else (Mark(0, -1, 0, 0),)
+    begin = () if history.is_dropped else (Mark(0, -1, 0, 0),)
     groups: dict[tuple[Mark, ...], list[str]] = {}
     ssps: dict[str, frozenset[SystemStreamPartition]] = {}
     for task in history.container.tasks:
