@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import threading
 import time
@@ -22,16 +23,19 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from IPython import display as ipython
+from msgspec.structs import replace
 
 from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader, static_view
 from streambench.debug.wording import speaking
-from streambench.errors import StreambenchError, TaskError
+from streambench.errors import TaskError, described
 from streambench.model import SystemStream
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.jobs.marks import MARKS
 from streambench_magics.jobs.rewinding import rewind_and_start
 from streambench_magics.panel.frozen import hidden_table_html, table_html, text
 from streambench_magics.panel.render import ABORT, BUTTONS, COMMIT, LIVE, PAUSE, RUN, panel_html
+
+log = logging.getLogger(__name__)
 
 STOPPED = "as it was when the job was stopped"
 """The note below the panel of a job that was stopped."""
@@ -89,6 +93,8 @@ class Panel:
         self._notice = Notice()
         self._notice_at: object = None
         """The position of the job when the notice was shown first; None before that."""
+        self._frame: PanelState
+        """The last one that could be drawn."""
         self._view: Any = None
         self._handle: Any = None
         self._table_s = 0.0
@@ -111,7 +117,7 @@ class Panel:
         """Show it below the cell that runs now. Raises ImportError where anywidget is not installed."""
         from streambench_magics.panel.widget import PanelWidget
 
-        frame = self._viewer.take()
+        frame = self._frame = self._viewer.take()
         self.widget = PanelWidget(html=panel_html(frame))
         self.widget.on_msg(self._on_message)
         self.widget.observe(self._on_views, "_view_count")
@@ -137,10 +143,9 @@ class Panel:
                 if thread is not threading.current_thread():
                     thread.join(_JOIN_S)
             self.job.on_change.remove(self._wake.set)
-            with contextlib.suppress(StreambenchError):
-                self._paint()
+            self._paint()
             if self._handle is not None:
-                with contextlib.suppress(StreambenchError):
+                with contextlib.suppress(Exception):
                     self._handle.update(static(static_view(self.job), note), raw=True)
             if self._view is not None:
                 # A view of a widget that is gone would be an error in the saved notebook.
@@ -191,24 +196,38 @@ class Panel:
 
     def _paint(self) -> None:
         started = time.monotonic()
-        self._drop_old_notice()
         try:
-            frame = self._viewer.take(self._notice)
-            html = panel_html(frame, self._first_rows.values())
-        except StreambenchError as error:
-            self._tell(str(error), "failure")
-            return
-        if html != self.widget.html:
-            self.widget.html = html
-            self.frames += 1
-            if frame.state != "running" or started - self._table_s >= _TABLE_S:
-                self._table_s = started
-                note = f"as it was when last drawn, at {time.strftime('%Y-%m-%d %H:%M:%S')}"
-                self._handle.update(stand_in(frame, self.widget.model_id, note), raw=True)
+            self._draw(started)
+        except Exception as error:
+            log.debug("%s: a frame of the panel could not be drawn", self.job.name, exc_info=True)
+            # The thread must not end by it: the panel would stay as it is, for good.
+            with contextlib.suppress(Exception):
+                self._draw_problem(f"the panel could not be drawn: {described(error)}")
         # A frame that is dear (many partitions, a slow disk) must not take more than a fifth of the time. But
         # a change of the job's state, after a click say, is shown at once.
         if not self._done.is_set():
             self._wake.wait(min(_IDLE_S, 4 * (time.monotonic() - started)))
+
+    def _draw(self, started: float) -> None:
+        self._drop_old_notice()
+        frame = self._viewer.take(self._notice)
+        html = panel_html(frame, self._first_rows.values())
+        self._frame = frame
+        if html == self.widget.html:
+            return
+        self.widget.html = html
+        self.frames += 1
+        if frame.state != "running" or started - self._table_s >= _TABLE_S:
+            self._table_s = started
+            note = f"as it was when last drawn, at {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            self._handle.update(stand_in(frame, self.widget.model_id, note), raw=True)
+
+    def _draw_problem(self, problem: str) -> None:
+        """Draw the last frame again, with the problem at its foot until a frame can be drawn."""
+        frame = replace(self._frame, notice=Notice(problem, "failure"))
+        html = panel_html(frame, self._first_rows.values())
+        if html != self.widget.html:
+            self.widget.html = html
 
     def _work(self) -> None:
         while (command := self._commands.get()) is not None:

@@ -218,6 +218,19 @@ def test_what_a_button_cannot_do_stands_at_the_foot(page: Page, monkeypatch: pyt
     wait_until(lambda: page.updates and said in page.html)
 
 
+def test_a_frame_that_cannot_be_drawn_says_so_and_later_ones_are_drawn(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(page.panel._viewer, "take", lambda notice: 1 / 0)
+        page.panel._wake.set()
+        said = 'role="alert">the panel could not be drawn: ZeroDivisionError: division by zero<'
+        wait_until(lambda: page.updates and said in page.html)
+    page.ip.run("%stream step")
+    wait_until(lambda: "message 1" in page.html)
+    assert "could not be drawn" not in page.html
+
+
 def test_a_notice_goes_when_the_job_has_moved_on_without_the_panel(page: Page) -> None:
     page.ip.run("%stream step 4")
     page.press("step")
