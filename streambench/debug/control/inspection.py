@@ -10,6 +10,7 @@ from streambench.debug.control.driving import Driven
 from streambench.debug.effects.differences import Stores, differing_entries, differing_values
 from streambench.debug.effects.effects import Effects, net
 from streambench.debug.effects.events import Cause, Change, Output, Outputs, PositionDiff
+from streambench.debug.effects.store_keys import store_key
 from streambench.debug.history.attributes import memory_of
 from streambench.debug.history.block_log import DEFAULT_MB
 from streambench.debug.history.history import History
@@ -329,7 +330,9 @@ class Inspection(Driven):
         definitions = self._definitions()
         return {
             name: {
-                readable(definitions[name].key_serde, key): readable(definitions[name].value_serde, value)
+                store_key(readable(definitions[name].key_serde, key)): readable(
+                    definitions[name].value_serde, value
+                )
                 for key, value in store.engine.range(None, None)
             }
             for name, store in sorted(task.stores.items())

@@ -11,6 +11,7 @@ from msgspec import Struct
 from streambench.debug.crash.crash_comparison import CrashComparison, SentItem, StoreKey, position_of
 from streambench.debug.crash.crash_report import Covered, CrashStep, Report
 from streambench.debug.effects.events import Output, Outputs
+from streambench.debug.effects.store_keys import store_key
 from streambench.debug.history.epochs import Epoch, TaskGroup, task_groups
 from streambench.debug.history.history import History
 from streambench.debug.history.writes import Values
@@ -249,6 +250,6 @@ def _decoded(history: History, entries: Iterable[_Entry]) -> Differences:
             for each in (before, after)
         )
         if one != other:
-            known = readable(definition.key_serde, key)
+            known = store_key(readable(definition.key_serde, key))
             found.setdefault(task, {}).setdefault(store, {})[known] = (one, other)
     return found
