@@ -49,6 +49,8 @@ class HotSwap(TimeTravel):
     """A session's way to exchange code. The state and the position stay."""
 
     _to_follow: Sequence[tuple[Any, bool]] = ()
+    exchanges = 0
+    """How often code was exchanged, and the state with it: more than once at a position, too."""
 
     def swap(self, task: Any, *, init: bool = False, replay: int | None = None) -> Swap:
         """Exchange the task's code between two messages: a class, or a function ``process``. State, position
@@ -69,6 +71,7 @@ class HotSwap(TimeTravel):
             self._drive(lambda: past.swap(task, init=init))
         else:
             self._between(lambda: self._exchange(task, init=init))
+        self.exchanges += 1
         self._changed()
         return swap
 
@@ -130,6 +133,7 @@ class HotSwap(TimeTravel):
         past = self._past
         if past is not None and past.branch:
             undone = self._drive(past.undo)
+            self.exchanges += 1
             self._changed()
             return undone
         if past is not None:
@@ -137,6 +141,7 @@ class HotSwap(TimeTravel):
         if not self._former:
             return False
         self._between(self._exchange_back)
+        self.exchanges += 1
         self._changed()
         return True
 

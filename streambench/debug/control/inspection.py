@@ -121,6 +121,22 @@ class Inspection(Driven):
 
         return self._between(read)
 
+    def next_offsets(self) -> dict[SystemStreamPartition, str]:
+        """Per partition, the offset of the first message recorded behind the position; of a partition without
+        such a message, nothing."""
+        history = self._history()
+
+        def read() -> dict[SystemStreamPartition, str]:
+            numbers, inputs = history.numbers_at(self.position), history.inputs
+            recorded = [(ssp, inputs.partition(index)) for index, ssp in enumerate(inputs.ssps)]
+            return {
+                ssp: partition.offset(number)
+                for number, (ssp, partition) in zip(numbers, recorded, strict=True)
+                if number < partition.end
+            }
+
+        return self._between(read)
+
     def outputs(self, since: int = 0) -> list[Output]:
         """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
         are held back. Before the begin of the history only those are known that wait for the commit."""
@@ -158,19 +174,28 @@ class Inspection(Driven):
     @property
     def message(self) -> IncomingMessageEnvelope | None:
         """The message at its position: the one before which it stopped or at which its task failed, else the
-        one processed last. None at the start, and where it is not known."""
-        held = self.container.held or self.container.status.progress.unfinished
-        return held if held is not None and self.live else self.last_message
+        one processed last. As it was read, also where the task has changed it. None at the start, and where
+        it is not known."""
+        held, failed = self.container.held, self.container.status.progress.unfinished
+        if not self.live or (held is None and failed is None):
+            return self.last_message
+        history = self.history
+        if held is not None or history is None or not history.has_begun or self.running:
+            return held or failed
+        return self._between(lambda: history.failed_messages()[1])
 
     @property
     def last_message(self) -> IncomingMessageEnvelope | None:
-        """The message processed last at the position; None at the start, and where it is not known."""
-        if self._past is None:
+        """The message processed last at the position, as it was read; None at the start, and where it is not
+        known. While another thread drives the container, that of its last choice."""
+        if self._past is not None:
+            return self._between(self._message)
+        found = None if self.running else self._between(self._message)
+        if found is None:
             held = self.container.held
             choices = [each for each in tuple(self.container.choices)[-2:] if each is not held]
-            if choices:
-                return choices[-1]
-        return self._between(self._message)
+            found = choices[-1] if choices else self._between(self._message)
+        return found
 
     @property
     def batch(self) -> int:

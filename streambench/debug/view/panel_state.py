@@ -248,7 +248,9 @@ class PanelStateReader:
                 snapshot = live = job.snapshot()
                 message, why = _message(job, snapshot), status_text(snapshot)
                 standing = self.standing.read(session, snapshot)
-            if not standing.is_live:
+            if standing.is_live:
+                message = _as_read(standing.message, snapshot, message)
+            else:
                 snapshot = in_the_past(snapshot, session)
                 message, why = _laid_out(standing.message), _past(standing)
         return PanelState(
@@ -362,6 +364,14 @@ def _message(job: ShownJob, snapshot: ContainerSnapshot) -> MessageText | None:
         if envelope.offset == last.offset and envelope.ssp == last.ssp:
             return None if envelope.message is None else _as_block(envelope.message)
     return None
+
+
+def _as_read(envelope: Any, snapshot: ContainerSnapshot, otherwise: MessageText | None) -> MessageText | None:
+    """The message of the last choice as it was read: that of the choice may be changed by its task."""
+    last = snapshot.choices[-1] if snapshot.choices else None
+    if envelope is None or last is None or (envelope.ssp, envelope.offset) != (last.ssp, last.offset):
+        return otherwise
+    return None if envelope.message is None else _as_block(envelope.message)
 
 
 def _at_work(job: ShownJob, snapshot: ContainerSnapshot) -> tuple[Choice | None, MessageText | None]:

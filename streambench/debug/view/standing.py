@@ -120,6 +120,7 @@ class StandingReader:
             expressions,
             self.picked,
             snapshot.processed,
+            session.exchanges,
         )
         if at != self._read:
             if self._read[:1] + self._read[5:6] != (session, committed):
@@ -203,15 +204,23 @@ def in_the_past(snapshot: ContainerSnapshot, session: Session) -> ContainerSnaps
     nothing: dict[str, dict[SystemStreamPartition, str]] = {}
     offsets = _known(session.offsets, nothing)
     last = {ssp: offset for of_task in offsets.values() for ssp, offset in of_task.items()}
+    unknown: dict[SystemStreamPartition, str] = {}
+    following = _known(session.next_offsets, unknown)
 
     def then(each: PartitionSnapshot) -> PartitionSnapshot:
         offset = last.get(each.ssp)
-        if offset is None or not offset.isdecimal():
+        if offset is not None and offset.isdecimal():
+            position = str(int(offset) + 1)
+        elif each.ssp in following:
+            position = following[each.ssp]
+        else:
             return each
-        position = str(int(offset) + 1)
         lag = lag_between(position, each.upcoming)
         status = "empty" if lag == 0 else ""
-        return replace(each, position=position, lag=lag, status=status, turn=None, waiting=0)
+        at_head = each.at_head and each.ssp not in following
+        return replace(
+            each, position=position, lag=lag, status=status, turn=None, waiting=0, at_head=at_head
+        )
 
     return replace(
         snapshot, processed=session.position, partitions=tuple(map(then, snapshot.partitions)), gate=""
