@@ -52,7 +52,7 @@ class WatchedContainer:
         on_change: Callable[[], None],
         before: WatchedContainer | None = None,
     ) -> None:
-        """``before``: the one that it takes over from, after a rewind."""
+        """``before``: the one that it takes over from, after a rewind, with its breakpoints and watches."""
         self.session: Session | None = session
         self.name = session.name
         self.number = session.container.number
@@ -61,6 +61,8 @@ class WatchedContainer:
         self.problem: BaseException | None = None
         self.notice = ""
         self._of = session
+        if before is not None:
+            session.take_over(before._of)
         self._goal = goal
         self._on_change = on_change
         self._done_before = 0 if before is None else before.processed

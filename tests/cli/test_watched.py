@@ -92,3 +92,19 @@ def test_what_is_no_number_of_a_breakpoint_is_refused_in_words(given: str) -> No
     assert await_notice(notices) == "toggle: 'abc' is no breakpoint; give its number"
     container.leave()
     container.await_end()
+
+
+def test_a_rewound_container_keeps_its_breakpoints_and_watches() -> None:
+    before = watched()
+    assert before.session is not None
+    made = before.session.break_on("message == 3")
+    before.session.watch("m", "message")
+    before.session.stop()
+    after = WatchedContainer(Session(Bench(echo, {"mem.in": {0: [1, 3]}}).container), None, bool, before)
+    after.start()
+    assert after.session is not None
+    assert after.session.breakpoints == [made] and after.session.watched == ["m"]
+    after.session.run("caught-up")
+    after.session.wait()
+    assert str(after.session.stopped_at) == "message is 3"
+    after.session.abandon()
