@@ -73,7 +73,16 @@ class ReplayJob(Job):
         session = self._open_again(self._task_given())
         self._stamp = file_stamp(session.container.factory)
         session.name = self.name
+        if self._former is not None:
+            session.take_over(self._former)
         return session
+
+    def renewed(self) -> ReplayJob:
+        """The same recording, opened once more, with the breakpoints and watches that it has."""
+        job = ReplayJob(self.name, self._open_again, self._task_given, self.task_name, self._namespace)
+        if job.session is not None and self._former is not None:
+            job.session.take_over(self._former)
+        return job
 
 
 def _since(job: Job, session: Session) -> str:

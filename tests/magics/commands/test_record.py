@@ -405,3 +405,22 @@ def test_a_run_of_a_replay_ends_with_its_recording(counting: Shell, run: str) ->
     assert "to send to it" not in shown
     assert counting.run("%stream wait") == "replay is paused: 3 messages processed, caught up with all inputs"
     assert counting.run("%stream step 5") == "replay: its recording ends here"
+
+
+def test_a_replay_keeps_its_breakpoints_and_watches_when_it_begins_again(counting: Shell) -> None:
+    recorded(counting, "one", "two", "three")
+    counting.run("%stream step job 3")
+    counting.run("%stream stop job")
+    counting.run("%stream replay count.recording")
+    counting.run("%stream goto replay 0")
+    counting.run("%stream break message == 'two' --job replay")
+    counting.run("%stream watch said=message --job replay")
+    counting.run("%stream stop replay")
+    assert "message == 'two'" in counting.run("%stream break --job replay")
+    counting.run("%stream back replay 3")
+    shown = counting.run("%stream step replay 3")
+    assert "message is 'two'" in shown and "said" in shown
+    counting.run("%stream create replay")
+    assert "message == 'two'" in counting.run("%stream break --job replay")
+    counting.run("%stream back replay 3")
+    assert "message is 'two'" in counting.run("%stream step replay 3")
