@@ -466,6 +466,7 @@ class Inspection(Driven):
                 windows=tuple(called.get(at, {}).get("window", [])),
                 ends=tuple(called.get(at, {}).get("end_of_stream", [])),
                 committed=tuple(called.get(at, {}).get("commit", [])),
+                writes=tuple(changes.get(at, [])),
             )
             for at in sorted(changes.keys() | sent.keys() | called.keys())
         }

@@ -10,9 +10,9 @@ from streambench.debug.effects.events import Change, Output
 class Effects(Struct, frozen=True, gc=False):
     """Everything that happened with the message at a position, up to the next one.
 
-    ``changes``: one per key; a key that has its former value again is left out. ``windows`` and ``ends``: the
-    tasks whose ``window()`` or ``end_of_stream()`` was called. ``committed``: the tasks that were
-    committed."""
+    ``changes``: one per key; a key that has its former value again is left out. ``writes``: all of them, in
+    their order. ``windows`` and ``ends``: the tasks whose ``window()`` or ``end_of_stream()`` was called.
+    ``committed``: the tasks that were committed."""
 
     position: int
     changes: tuple[Change, ...] = ()
@@ -20,6 +20,7 @@ class Effects(Struct, frozen=True, gc=False):
     windows: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
     committed: tuple[str, ...] = ()
+    writes: tuple[Change, ...] = ()
 
 
 def net(changes: list[Change]) -> tuple[Change, ...]:

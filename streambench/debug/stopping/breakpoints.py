@@ -39,7 +39,8 @@ _EACH: dict[Kind, str] = {
 
 class Breakpoint:
     """A condition at which the session stops. ``hits``: how often it was true so far; it stops from the
-    ``at_hit``-th time on. ``once``: it is removed when it has stopped."""
+    ``at_hit``-th time on. ``once``: it is removed when it has stopped. A walk through the past counts as
+    neither."""
 
     def __init__(
         self, id: int, condition: Condition, on: Kind, *, once: bool = False, at_hit: int = 1
@@ -155,8 +156,9 @@ class Breakpoints:
         """True where a condition holds of a message, which may come later, or may hold by then."""
         return _may_hold(self.quick, envelope)
 
-    def hit(self, kind: Kind, moment: Callable[[], Moment]) -> bool:
-        """Evaluate the breakpoints of a kind; True where one stops."""
+    def hit(self, kind: Kind, moment: Callable[[], Moment], *, counts: bool = True) -> bool:
+        """Evaluate the breakpoints of a kind; True where one stops. ``counts``: False for what was counted
+        when it happened."""
         found = [each for each in self.all if each.on == kind and each.enabled]
         stops = False
         now = moment() if found else None
@@ -168,15 +170,15 @@ class Breakpoints:
                     continue
             except ConditionError as problem:
                 error = problem
-            each.hits += 1
-            if error is None and each.hits < each.at_hit:
+            each.hits += counts
+            if error is None and each.hits + (not counts) < each.at_hit:
                 continue
             stops = True
             if self.stopped is None:
                 text = str(error) if error is not None else _described(each, now)
                 self.stopped = Stopped(each, now, text, error)
                 self.last_stops.append((now.position, str(each)))
-            if each.once and error is None:
+            if each.once and error is None and counts:
                 each.enabled, each.is_spent = False, True
         return stops
 

@@ -49,7 +49,7 @@ def walk(traveller: Traveller, breakpoints: Breakpoints, n: int, *, looks_first:
 def moments_of(effects: Effects, moment: Callable[..., Moment]) -> Iterator[tuple[Kind, Moment]]:
     """Everything that breakpoints look at behind the message at a position. ``moment`` makes one for a task,
     by its name."""
-    for change in effects.changes:
+    for change in effects.writes:  # a breakpoint of a live job sees each of them
         seen = {"key": change.key, "before": change.before, "after": change.after}
         yield "state", moment(change.task, store_name=change.store, **seen)
     for output in effects.outputs:
@@ -61,7 +61,7 @@ def moments_of(effects: Effects, moment: Callable[..., Moment]) -> Iterator[tupl
 
 
 def _hits(breakpoints: Breakpoints, kind: Kind, moment: Moment) -> bool:
-    return breakpoints.hit(kind, partial(_given, moment))
+    return breakpoints.hit(kind, partial(_given, moment), counts=False)
 
 
 def _given(moment: Moment) -> Moment:

@@ -403,3 +403,50 @@ def test_a_function_that_fails_as_a_condition_fails_no_job(condition: Any, says:
     assert session.step() == 1
     assert list(session.watches()) == ["w"]
     session.stop()
+
+
+class Begins(StreamTask):
+    """Writes twice to one key with each message."""
+
+    def init(self, context: Any) -> None:
+        self.store = context.store("counts")
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        self.store.put("a", 0)
+        self.store.put("a", envelope.message)
+
+
+def test_conditions_on_state_see_each_write_in_the_past_too() -> None:
+    session = paused(Begins, {"mem.in": {0: [1, 2, 3]}}, STORE)
+    session.break_on("after == 0", on="state")
+    assert [session.step(3), session.step(3), session.step(3)] == [1, 1, 1]
+    session.goto(0)
+    assert [session.step(3), session.step(3)] == [1, 1]
+    assert str(session.stopped_at) == "after is 0"
+    session.goto(0)
+    assert session.forward_until("after == 0") == 1
+    session.go_live()
+    assert session.back_until("after == 0") == 2
+
+
+def test_walks_through_the_past_count_as_no_hits() -> None:
+    session = paused(echo, {"mem.in": {0: list(range(6))}})
+    session.step(5)
+    often = session.break_on("message == 2", hits=2)
+    once = session.break_on("message == 1", once=True)
+    for _ in range(3):
+        session.goto(0)
+        assert session.forward(5) == 1
+        assert session.forward(5) == 5
+    assert (often.hits, once.hits) == (0, 0)
+    assert session.breakpoints == [often, once]
+
+
+def test_a_walk_stops_where_a_breakpoint_has_had_its_hits() -> None:
+    session = paused(echo, {"mem.in": {0: [1, 2, 1, 2]}})
+    made = session.break_on("message == 2", hits=2)
+    assert [session.step(9), session.step(9)] == [3, 1]
+    assert made.hits == 2
+    session.goto(0)
+    assert session.step(9) == 1
+    assert made.hits == 2
