@@ -162,11 +162,19 @@ class DebugCommands(JobCommands):
         with self._running(job):
             found = job.marked().breakpoints
         records = [
-            {"id": each.id, "on": each.on, "condition": str(each), "hits": each.hits, "once": each.once}
+            {
+                "id": each.id,
+                "on": each.on,
+                "condition": str(each),
+                "hits": each.hits,
+                "once": each.once,
+                "enabled": each.enabled,
+            }
             for each in found
         ]
         note = "" if records else f"{job.name} has no breakpoints: %stream break CONDITION sets one"
-        return Records(["id", "on", "condition", "hits", "once"], records, right=["id", "hits"], note=note)
+        columns = ["id", "on", "condition", "hits", "once", "enabled"]
+        return Records(columns, records, right=["id", "hits"], note=note)
 
     def _watch(self, args: Namespace) -> Records | None:
         job = self.bench.job(args.job)

@@ -116,6 +116,10 @@ def test_a_breakpoint_is_set_as_it_is_typed_and_stops(delays: Shell) -> None:
     assert "delays is paused at 3" in delays.run("%stream step 10")
     listed = delays.run("%stream break")
     assert "position > 100" in listed and "message['delay']" not in listed
+    assert [each["enabled"] for each in delays.value] == [True]
+    delays.magics.bench.job("delays").session.enable(3, False)
+    delays.run("%stream break")
+    assert [each["enabled"] for each in delays.value] == [False]
 
 
 def test_a_stop_at_an_error_names_the_message_that_failed(delays: Shell) -> None:
