@@ -134,7 +134,14 @@ class StreamWriting:
                 named.commit(step, unpacked(self._stream, [each.handed for each in done]))
 
     def begin(self, write: str) -> None:
-        """Have a place for what tasks stage."""
+        """Have a place for what tasks stage. Raises ConfigError where a write without a name, as this one,
+        is not made exactly once."""
+        if self._is_transactional and self._options.guarantee == _EXACTLY_ONCE and not self._is_handed(write):
+            raise ConfigError(
+                f"option guarantee: without a name {self._stream} is written at least once, since tasks send "
+                f"at once: name the write, with the option writeId, or set {_AT_LEAST_ONCE}",
+                key="guarantee",
+            )
         if self._is_staged:
             with self._staged(write) as staged:
                 # This process itself lives no longer than the call.
@@ -161,7 +168,7 @@ class StreamWriting:
 
     def _check_guarantee(self) -> None:
         wanted, kind = self._options.guarantee, kind_name(self._options.config, self._stream.system)
-        if wanted == "exactly-once" and not (self._is_staged or self._is_transactional):
+        if wanted == _EXACTLY_ONCE and not (self._is_staged or self._is_transactional):
             raise ConfigError(
                 f"option guarantee: a system of the kind {kind} has no transactions, and {self._stream} is "
                 f"written at least once: leave the option out, or set {_AT_LEAST_ONCE}",
@@ -203,7 +210,7 @@ class StreamWriting:
 
 
 _ANONYMOUS = "unnamed-"
-_AT_LEAST_ONCE = "at-least-once"
+_AT_LEAST_ONCE, _EXACTLY_ONCE = "at-least-once", "exactly-once"
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -11,8 +11,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from streambench.errors import ConfigError
+from streambench.spark.source import writers
 from streambench.spark.source.options import as_options, parse
-from streambench.spark.source.writers import StreamWriting, Written
+from streambench.spark.source.writers import BatchWriter, StreamWriting, Written
 from tests.spark.conftest import Job
 
 SCHEMA = StructType([StructField("message", BinaryType())])
@@ -20,6 +22,23 @@ SCHEMA = StructType([StructField("message", BinaryType())])
 
 def writing(job: Job, **options: str) -> StreamWriting:
     return StreamWriting(parse({**as_options(job.config), **options}), SCHEMA, overwrite=False)
+
+
+def test_a_write_to_kafka_without_a_name_is_never_called_exactly_once(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_count_or_create", lambda systems, stream: 2)
+    kafka = {"systems.k.samza.factory": "kafka", "systems.k.bootstrap.servers": "127.0.0.1:1"}
+    given = {**as_options(job.config), **kafka, "stream": "k.out"}
+
+    def write(**more: str) -> None:
+        BatchWriter(parse({**given, **more}), SCHEMA, False)
+
+    with pytest.raises(ConfigError, match="option guarantee: without a name k.out is .*option writeId"):
+        write(guarantee="exactly-once")
+    write(guarantee="exactly-once", writeId="load")
+    write(guarantee="at-least-once")
+    write()
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
