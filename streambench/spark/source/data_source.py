@@ -51,7 +51,9 @@ class StreamDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader | StoreReader:
         if self._options.store is not None:
+            self._options.check_use("read of a store")
             return StoreReader(self._options, schema)
+        self._options.check_use("read")
         kind = FilteringReader if self._options.pushdown else BatchReader
         return kind(self._options, schema, self._metadata(schema))
 
@@ -64,12 +66,15 @@ class StreamDataSource(DataSource):
             )
         from streambench.spark.source.stream_reader import StreamReader
 
+        self._options.check_use("readStream")
         return StreamReader(self._options, schema, self._metadata(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        self._options.check_use("write")
         return BatchWriter(self._options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamingWriter:
+        self._options.check_use("writeStream")
         return StreamingWriter(self._options, schema, overwrite)
 
     def _metadata(self, schema: StructType) -> tuple[str, ...]:

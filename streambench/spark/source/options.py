@@ -27,6 +27,15 @@ _KNOWN = (
     *(_STREAM, _STORE, _CONFIG, _PROPERTIES, _DIRECTORY, _START, _END),
     *(_COLUMNS, _PARTITIONS, _PUSHDOWN, _MIN_PARTITIONS, _MAX_MESSAGES, _WRITE_ID, _GUARANTEE),
 )
+_ANYWHERE = (_STREAM, _CONFIG, _PROPERTIES, _DIRECTORY, _COLUMNS)
+_TAKEN = {
+    "read": (*_ANYWHERE, _START, _END, _PARTITIONS, _PUSHDOWN, _MIN_PARTITIONS),
+    "read of a store": (_STORE, _CONFIG, _PROPERTIES, _DIRECTORY),
+    "readStream": (*_ANYWHERE, _START, _PARTITIONS, _MIN_PARTITIONS, _MAX_MESSAGES),
+    "write": (*_ANYWHERE, _WRITE_ID, _GUARANTEE),
+    "writeStream": (*_ANYWHERE, _GUARANTEE),
+}
+"""The options that have a meaning, by the use of the format."""
 _PATH = "path"
 """The option that Spark makes of ``load(NAME)`` and ``save(NAME)``."""
 _OF_SPARK = ("checkpointlocation", "queryname")
@@ -40,7 +49,8 @@ class StreamOptions(Struct, frozen=True):
     """The checked options. ``columns``: the names of a schema that are no fields of the message; None where
     the option is not given. ``partitions``: those that are read; None for all. ``pushdown``: conditions of
     the query on partitions and offsets are pushed down, which the query must be the only one of its frame
-    for. ``guarantee``: that of a write; None: the best that the system has."""
+    for. ``guarantee``: that of a write; None: the best that the system has. ``given``: the names of those
+    that are given."""
 
     config: Config
     stream: SystemStream | None = None
@@ -54,6 +64,16 @@ class StreamOptions(Struct, frozen=True):
     max_messages: int | None = None
     write_id: str | None = None
     guarantee: str | None = None
+    given: frozenset[str] = frozenset()
+
+    def check_use(self, use: str) -> None:
+        """Raise ConfigError for an option that has no meaning in this use of the format."""
+        taken = _TAKEN[use]
+        for name in sorted(self.given.difference(taken)):
+            raise ConfigError(
+                f"option {name}: a {use} does nothing with it, and takes {', '.join(taken)}: leave it out",
+                key=name,
+            )
 
     def required_stream(self) -> SystemStream:
         """The stream. Raises ConfigError where the option is missing."""
@@ -95,6 +115,7 @@ def parse(given: Mapping[str, str]) -> StreamOptions:
         _number(found, _MAX_MESSAGES),
         found.get(_WRITE_ID),
         _guarantee(found),
+        frozenset(found),
     )
 
 

@@ -46,7 +46,8 @@ def test_a_topic_is_written_and_read_as_a_frame(kafka: KafkaNodes) -> None:
     known = [row[1:4] for each in everything(settings, "k.frames").values() for row in as_rows(each)]
     assert read(made) == known and len(known) == 100
     assert read(made, EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 47)) == known[-3:]
-    reader = made.streamReader(made.schema())
+    followed = StreamDataSource({**options, "columns": "message"})
+    reader = followed.streamReader(followed.schema())
     assert reader.latestOffset({"0": "0", "1": "40"}, ReadMaxRows(12)) == {"0": "10", "1": "42"}
 
 

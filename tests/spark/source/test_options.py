@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StringType, StructField, StructType
+
 from streambench import Config, ConfigError, SystemStream
+from streambench.spark.source.data_source import StreamDataSource
 from streambench.spark.source.options import as_options, parse
 
 KEYS = {"systems.log.samza.factory": "log", "systems.log.path": "streams"}
@@ -57,6 +62,32 @@ def test_bounds_are_for_all_partitions_or_for_each() -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], names: str) -> None:
     with pytest.raises(ConfigError, match=names):
         parse({**KEYS, **options})
+
+
+@pytest.mark.parametrize(
+    ("use", "options"),
+    [
+        ("read", {"maxMessagesPerTrigger": "5"}),
+        ("read", {"writeId": "load"}),
+        ("read of a store", {"store": "counts", "start": "oldest"}),
+        ("readStream", {"end": "3"}),
+        ("readStream", {"pushdown": "true"}),
+        ("write", {"start": "oldest"}),
+        ("writeStream", {"writeId": "load"}),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(use: str, options: dict[str, str]) -> None:
+    source = StreamDataSource({**KEYS, **options, **({} if "store" in options else {"stream": "log.in"})})
+    begin = {
+        "read": source.reader,
+        "read of a store": source.reader,
+        "readStream": source.streamReader,
+        "write": lambda schema: source.writer(schema, False),
+        "writeStream": lambda schema: source.streamWriter(schema, False),
+    }[use]
+    given = [*options][-1]
+    with pytest.raises(ConfigError, match=f"option {given}: a {use} does nothing with it, and takes"):
+        begin(StructType([StructField("message", StringType())]))
 
 
 def test_a_missing_configuration_is_asked_for() -> None:
