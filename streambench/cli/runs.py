@@ -74,4 +74,5 @@ def _row(run: Any) -> dict[str, Any]:
 
 def _whole(run: Any) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(run)
+    del fields["holders"]
     return {"began": moment(fields.pop("began_ms")), **fields, "failed": run.failed}

@@ -49,7 +49,8 @@ class Run(Struct, frozen=True, kw_only=True):
 
     ``outcome``: ``failed`` where a container has; ``interrupted`` where it was cancelled or taken over;
     ``did not end`` where its driver was killed. Of such a round it is not known what its containers did.
-    ``messages``: those of the commits. ``backfill``: the name of the backfill, where it was one."""
+    ``messages``: those of the commits. ``backfill``: the name of the backfill, where it was one.
+    ``holders``: the deployments that held the job when it began."""
 
     generation: int | None
     began_ms: int
@@ -59,6 +60,7 @@ class Run(Struct, frozen=True, kw_only=True):
     containers: list[ContainerRun] = []
     outcome: Outcome = "ended"
     backfill: str = ""
+    holders: list[str] = []
 
     @property
     def failed(self) -> int:
@@ -121,6 +123,8 @@ def note(history: History | None, run: Run) -> None:
     if history is None:
         return
     try:
+        if run.outcome == "running":
+            run = replace(run, holders=history.holders() or [])
         history.append(msgspec.json.encode(run))
     except OSError as error:
         log.warning("%s: this round is not in the history: %s", history, error.strerror)
@@ -153,11 +157,20 @@ def rounds_of(history: History) -> list[Run]:
     """The rounds of one history, oldest first. The end of a round stands in the place of its begin."""
     found = {(run.generation, run.began_ms): run for run in _decoded(history.records())}
     rounds = list(found.values())
-    under_way = rounds[-1:] if history.may_go_on() else []
-    return [
-        replace(run, outcome="did not end") if run.outcome == "running" and run not in under_way else run
-        for run in rounds
-    ]
+    begun = [at for at, run in enumerate(rounds) if run.outcome == "running"]
+    if begun and begun[-1] == len(rounds) - 1 and _may_go_on(rounds[-1], history.holders()):
+        begun.pop()
+    for at in begun:
+        rounds[at] = replace(rounds[at], outcome="did not end")
+    return rounds
+
+
+def _may_go_on(run: Run, holders: list[str] | None) -> bool:
+    """False where the driver of a round that has begun is known to have ended: another one, or none, holds
+    the job by now."""
+    if holders is None or not run.holders:
+        return holders != []
+    return not set(holders).isdisjoint(run.holders)
 
 
 def _decoded(records: Iterable[bytes]) -> Iterator[Run]:

@@ -6,6 +6,7 @@ they are messages of a stream beside these."""
 from __future__ import annotations
 
 import fnmatch
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +15,8 @@ from pathlib import Path
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
 from streambench.errors import StreamSystemError, UnknownStreamError
+from streambench.fsync import write_durably
+from streambench.job.running import DEPLOYMENT_LOCK, LockRecord
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -23,7 +26,7 @@ from streambench.system.systems import Systems
 
 _NAME = "deployments.jsonl"
 _LARGEST = 4 << 20
-_KEPT = 1_000
+_KEPT = 3 << 20
 _PATIENCE_S = 20.0
 
 
@@ -39,8 +42,8 @@ class History(ABC):
         """All records; empty where nothing was appended yet."""
 
     @abstractmethod
-    def may_go_on(self) -> bool:
-        """False where the last round is known to have ended, if only with its driver."""
+    def holders(self) -> list[str] | None:
+        """The deployments that hold the job now, by names that no others get; None where that is unknown."""
 
     @abstractmethod
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
@@ -59,7 +62,11 @@ class FileHistory(History):
 
     def append(self, record: bytes) -> None:
         self._shorten()
-        with self._path.open("ab") as file:
+        with self._path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    record = b"\n" + record  # its writer was killed within the last line
             file.write(record + b"\n")
 
     def records(self) -> list[bytes]:
@@ -68,20 +75,28 @@ class FileHistory(History):
         except FileNotFoundError:
             return []
 
-    def may_go_on(self) -> bool:
-        return is_being_deployed(self._directory)
+    def holders(self) -> list[str]:
+        if not is_being_deployed(self._directory):
+            return []
+        record = LockRecord.read(self._directory / DEPLOYMENT_LOCK)
+        return ["" if record is None else f"{record.process} on {record.host} since {record.since_ms}"]
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         for path in self._directory.parent.glob(f"{prefix}*{suffix}/{_NAME}"):
             yield path.parent.name, FileHistory(path.parent)
 
     def _shorten(self) -> None:
-        """Leave the last records of a history that has grown large."""
+        """Leave the last records of a history that has grown large, and at least the very last."""
         if not self._path.exists() or self._path.stat().st_size <= _LARGEST:
             return
-        temporary = self._path.with_suffix(".new")
-        temporary.write_bytes(b"".join(self._path.read_bytes().splitlines(keepends=True)[-_KEPT // 2 :]))
-        temporary.replace(self._path)
+        kept: list[bytes] = []
+        size = 0
+        for line in reversed(self._path.read_bytes().splitlines(keepends=True)):
+            size += len(line)
+            if kept and size > _KEPT:
+                break
+            kept.append(line)
+        write_durably(self._path, b"".join(reversed(kept)))
 
 
 class StreamHistory(History):
@@ -124,12 +139,14 @@ class StreamHistory(History):
             found = read_to_head(consumer, {ssp: held.oldest}, patience_s=_PATIENCE_S)[ssp]
             return [each.message for each in found if each.message is not None]
 
-    def may_go_on(self) -> bool:
+    def holders(self) -> list[str] | None:
         with closing(checkpoint_manager(self._config, self._job)) as manager:
             try:
-                return not manager.lease_s or any(each.work == "deploy" for each in manager.lease_holders())
+                if not manager.lease_s:
+                    return None
+                return [each.name for each in manager.lease_holders() if each.work == "deploy"]
             except StreamSystemError:
-                return True  # it is not known
+                return None
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         with closing(Systems(self._config)) as systems:

@@ -6,10 +6,12 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streambench import Config, StreamSystemError
 from streambench.job.failure import Failure
+from streambench.job.running import LockRecord
 from streambench.locks import Held
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -67,7 +69,7 @@ def test_rounds_are_listed_in_order_with_their_offsets(job: Job, directory: Path
 def test_a_line_that_was_not_written_whole_is_left_out(job: Job, directory: Path) -> None:
     note_run(FileHistory(directory), result(1, 10), 0)
     path = directory / "deployments.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"generation": 2, "began\n')
+    path.write_bytes(path.read_bytes() + b'{"generation": 2, "began')
     note_run(FileHistory(directory), result(3, 1), 0)
     assert [each.generation for each in runs(job.config, "job-1")] == [1, 3]
 
@@ -86,6 +88,20 @@ def test_a_round_that_was_killed_is_listed_as_one_that_did_not_end(job: Job, dir
     assert (second.outcome, second.generation) == ("did not end", 2)
 
 
+def test_a_killed_round_does_not_run_under_the_lock_of_another(
+    job: Job, directory: Path
+) -> None:
+    outcomes = []
+    for process in (1, 2):
+        held = Held.locked(directory / "deployment.lock")
+        held.write(msgspec.json.encode(LockRecord(process, "host", since_ms=process)))
+        if process == 1:
+            note(FileHistory(directory), Run(generation=1, began_ms=0, master="local[2]", outcome="running"))
+        outcomes += [each.outcome for each in runs(job.config, "job-1")]
+        held.release()
+    assert outcomes == ["running", "did not end"]
+
+
 def test_backfills_are_listed_with_their_job(job: Job, directory: Path) -> None:
     note_run(FileHistory(directory), result(1, 10), 1000)
     for other, name in (("job-fixed-1", "fixed"), ("job-old-1", "")):
@@ -97,12 +113,22 @@ def test_backfills_are_listed_with_their_job(job: Job, directory: Path) -> None:
 def test_a_long_history_loses_its_oldest_part(
     job: Job, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_records, "_LARGEST", 1000)
-    monkeypatch.setattr(history_records, "_KEPT", 4)
+    monkeypatch.setattr(history_records, "_LARGEST", 4000)
+    monkeypatch.setattr(history_records, "_KEPT", 3000)
     for generation in range(1, 30):
         note_run(FileHistory(directory), result(generation, 1), 0)
     kept = [each.generation for each in runs(job.config, "job-1")]
-    assert 2 <= len(kept) < 10 and kept[-1] == 29
+    assert 6 <= len(kept) < 20 and kept == list(range(30 - len(kept), 30))
+
+
+def test_a_history_of_large_rounds_stays_small(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_records, "_LARGEST", 4000)
+    monkeypatch.setattr(history_records, "_KEPT", 3000)
+    history, path = FileHistory(directory), directory / "deployments.jsonl"
+    for number in range(20):
+        history.append(b"%2d" % number + b" " * (1000 if number < 15 else 5000))
+        assert path.stat().st_size < 4000 + 1010 if number < 15 else 2 * 5010
+    assert [record[:2] for record in history.records()] == [b"18", b"19"]
 
 
 def test_a_job_without_a_directory_has_no_history(job: Job) -> None:
