@@ -44,7 +44,7 @@ from streambench.spark.round_progress import (
     stopped_progress,
     work_of,
 )
-from streambench.spark.running import DeploymentLock
+from streambench.spark.running import DeploymentLock, GenerationWatch
 from streambench.spark.session_handle import SessionHandle
 from streambench.spark.shared import SharedDirectory, tokens
 from streambench.spark.shared_session import SharedSession
@@ -100,6 +100,7 @@ class Deployment:
         self._goes_on = goes_on
         self._rounds = self._generation = 0
         self._stretch = 1
+        self._newer: GenerationWatch | None = None
         # What an interrupt leaves of the rounds that it ends.
         self._cut: DeployResult | None = None
 
@@ -112,17 +113,20 @@ class Deployment:
         """Leave the job to others."""
         if self._lock is not None:
             self._lock.release()
+        if self._newer is not None:
+            self._newer.close()
 
     @property
-    def holds_lock(self) -> bool:
-        """True where another start can take the job over between two rounds, which has to be looked for. With
-        a lease, that start ends the next round."""
-        return self._lock is not None and bool(self._lock.lease)
+    def holds_job(self) -> bool:
+        """True where another start can take the job over between two rounds, which has to be looked for."""
+        return self._newer is not None or (self._lock is not None and bool(self._lock.lease))
 
     def check_holder(self) -> None:
         """Raise TakenOverError where another start of the job has taken it over."""
         if self._lock is not None and (who := self._lock.taken_over_by()):
             raise taken_over(DeployResult(job=self.name, containers=(), seconds=0.0), who)
+        if self._newer is not None and self._newer.has_newer(self._generation):
+            raise taken_over(DeployResult(job=self.name, containers=(), seconds=0.0))
 
     def _pause(self, seconds: float) -> bool:
         """Wait so long; True where it is cancelled meanwhile. Raises TakenOverError."""
@@ -130,7 +134,7 @@ class Deployment:
         while True:
             self.check_holder()
             left = max(0.0, until - time.monotonic())
-            step = min(left, LOOK_S) if self.holds_lock else left
+            step = min(left, LOOK_S) if self.holds_job else left
             if self._cancel.wait(step):
                 return True
             if step == left:
@@ -276,7 +280,10 @@ class Deployment:
             return planned
         if self._lock is None:
             self._lock = DeploymentLock(self._config, planned.model.name, self._if_running)
-        return self.plan(planned.last_ends) if self._lock.acquire() else planned
+        was_taken_over = self._lock.acquire()
+        if self._goes_on and self._lock.leased_as and self._newer is None:
+            self._newer = GenerationWatch(self._config, planned.model.name)
+        return self.plan(planned.last_ends) if was_taken_over else planned
 
     def _stop(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float, listener: Listener) -> None:
         """Cancel the job of a round that was interrupted, and note how far it came once its containers have

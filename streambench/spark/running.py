@@ -44,6 +44,7 @@ _ENDS_WITHIN_S = 30.0
 # A lease that the broker has ended, of a process that lives, is there again within seconds: 15 s of absence.
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
+_NEWER_S = 5.0
 # Of file systems that have no locks.
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -332,6 +333,40 @@ class LeaseWatch:
         except StreambenchError as error:
             log.debug("it is not known if the process that deploys the job lives: %s", error)
             return None
+
+
+class GenerationWatch:
+    """Looks for newer generations of a job whose deployment holds a lease, on a thread of its own.
+
+    Where there is no lock that another start would take over, nothing else shows one between two rounds."""
+
+    def __init__(self, config: Config, job: str) -> None:
+        self._manager = checkpoint_manager(config, job)
+        self._first: int | None = None
+        self._last = 0
+        self._ended = threading.Event()
+        threading.Thread(target=self._look, name="generation-watch", daemon=True).start()
+
+    def has_newer(self, generation: int) -> bool:
+        """True where one was opened behind this one, the last that the deployment has opened. Where that is
+        0, the first one seen counts. A broker that is away is no proof."""
+        return self._first is not None and self._last > (generation or self._first)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _look(self) -> None:
+        with closing(self._manager):
+            while not self._ended.is_set():
+                try:
+                    last = self._manager.last_generation()
+                except StreambenchError as error:
+                    log.debug("it is not known if a newer start has begun: %s", error)
+                else:
+                    self._last = 0 if last is None else last.number
+                    self._first = self._last if self._first is None else self._first
+                self._ended.wait(_NEWER_S)
 
 
 def is_being_deployed(directory: Path) -> bool:

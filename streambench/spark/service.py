@@ -268,7 +268,7 @@ class Service:
             while left := self._left():
                 job = min(left, key=lambda each: each.due)
                 seconds = max(0.0, job.due - self._now())
-                looks = any(each.deployment.holds_lock for each in left)
+                looks = any(each.deployment.holds_job for each in left)
                 step = min(seconds, LOOK_S) if looks else seconds
                 if self._stopping.wait(step):
                     break

@@ -59,7 +59,7 @@ class Plan(msgspec.Struct):
 class Rounds:
     """A deployment whose rounds are these; the last one is the last of the service."""
 
-    holds_lock = False
+    holds_job = False
 
     def __init__(
         self, name: str, *rounds: Callable[[], int], plans: Sequence[Callable[[], object]] = ()
@@ -280,7 +280,7 @@ def test_a_job_that_another_start_has_taken_over_has_no_more_rounds(is_between: 
     class Lost(Rounds):
         """Its lock is lost between its rounds, once it has had one."""
 
-        holds_lock = True
+        holds_job = True
 
         def check_holder(self) -> None:
             if is_between and len(self.rounds) < 3:

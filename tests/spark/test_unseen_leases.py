@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streambench import Config
-from streambench.checkpoint.api import LeaseHolder
+from streambench.checkpoint.api import Generation, LeaseHolder
 from streambench.errors import StreamSystemError
 from streambench.job import running as job_running
 from streambench.job import starting, waits
+from streambench.job.run import run
 from streambench.job.running import JobRunningError
-from streambench.spark import running
+from streambench.spark import TakenOverError, rounds, running
+from streambench.spark.rounds import Deployment
 from streambench.spark.running import DeploymentLock
+from streambench.spark.shared_session import SharedSession
+from tests.spark.conftest import Job
 
 OTHER = LeaseHolder("other", "deploy", 1, "host", 0)
+
+
+class Ignore:
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None: ...
 
 
 class Leases:
@@ -125,6 +135,36 @@ def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
     lock = lock_of(leases, monkeypatch)
     lock.acquire()
     assert (lock.leased_as, lock.lease, leases.seen > 3) == ("own", "", True)
+
+
+@pytest.mark.parametrize("own", [0, 2])
+def test_a_waiting_deployment_learns_of_a_newer_generation(
+    job: Job, monkeypatch: pytest.MonkeyPatch, own: int
+) -> None:
+    """``own``: the last one that it has opened itself."""
+
+    class Taken(Leases):
+        """Its broker is away for a moment; another start begins when it was looked at some times."""
+
+        looks = 0
+
+        def last_generation(self) -> Generation:
+            self.looks += 1
+            if self.looks == 2:
+                raise StreamSystemError("away")
+            return Generation(2 if self.looks < 5 else 3, {})
+
+    taken = Taken(is_seen=True)
+    lock_of(taken, monkeypatch)
+    monkeypatch.setattr(running, "_NEWER_S", 0.001)
+    monkeypatch.setattr(rounds, "LOOK_S", 0.001)
+    waiting = Deployment(job.config, Ignore, SharedSession(None, None), "refuse", {}, goes_on=True)
+    run(job.config, task=Ignore)
+    with closing(waiting):
+        waiting._generation = own
+        with pytest.raises(TakenOverError, match="job-1 was taken over by a newer start of the job"):
+            waiting.rounds(600)
+    assert taken.looks >= 5
 
 
 def test_a_deployment_that_is_refused_holds_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
