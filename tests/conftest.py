@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def spark_installed() -> None:
 _kept_sessions: list[SessionHandle] = []
 
 #: The brokers of this worker that run, by their fixtures.
-_running: dict[str, KafkaNodes | RabbitServer] = {}
+_running: dict[str, Any] = {}
 
 
 @pytest.fixture(scope="session")
@@ -133,48 +133,52 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         _kept_sessions.pop().close()
 
 
+def pytest_sessionfinish() -> None:
+    """Stop what an end before the last test has left running."""
+    while _running:
+        _running.popitem()[1].stop()
+
+
 KAFKA_DOORS = 6
 
-
-@pytest.fixture(scope="session")
-def kafka_doors() -> list[tuple[int, int]]:
-    """Further ways to the Kafka of the tests, each as two ports: one that it listens on, and one that it
-    sends those to who come there, on which somebody may stand between them and it."""
-    kafka_here()
-    from streambench.testing.brokers.kafka import free_ports
-
-    ports = free_ports(2 * KAFKA_DOORS + 2, set())[2:]  # the node takes the first two
-    return list(zip(ports[:KAFKA_DOORS], ports[KAFKA_DOORS:], strict=True))
-
-
-@pytest.fixture(scope="session")
-def kept_kafka(
-    tmp_path_factory: pytest.TempPathFactory, kafka_doors: list[tuple[int, int]]
-) -> Iterator[KafkaNodes]:
-    """The Kafka of this worker, which runs while there are tests of it."""
-
-    def add_doors(number: int, settings: dict[str, object]) -> None:
-        protocols = "listener.security.protocol.map"
-        for at, (inside, outside) in enumerate(kafka_doors):
-            settings["listeners"] = f"{settings['listeners']},DOOR{at}://127.0.0.1:{inside}"
-            settings["advertised.listeners"] = (
-                f"{settings['advertised.listeners']},DOOR{at}://127.0.0.1:{outside}"
-            )
-            settings[protocols] = f"{settings[protocols]},DOOR{at}:PLAINTEXT"
-            settings[f"listener.name.door{at}.num.network.threads"] = 1
-
-    nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"), add_doors)
-    yield nodes
-    nodes.stop()
+#: Those of the Kafka that runs.
+_doors: list[tuple[int, int]] = []
 
 
 @pytest.fixture(scope="module")
-def kafka(kept_kafka: KafkaNodes) -> KafkaNodes:
-    """A real Kafka of one node."""
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> KafkaNodes:
+    """A real Kafka of one node. It runs on for the next module where that needs it."""
     if "kafka" not in _running:
-        kept_kafka.start(*() if kept_kafka.cluster else (1, 0))
-        _running["kafka"] = kept_kafka
-    return kept_kafka
+        nodes = kafka_nodes(tmp_path_factory.mktemp("kafka"), _add_doors)
+        _choose_doors()
+        nodes.start(1, 0)
+        _running["kafka"] = nodes
+    return _running["kafka"]
+
+
+@pytest.fixture(scope="module")
+def kafka_doors(kafka: KafkaNodes) -> list[tuple[int, int]]:
+    """Further ways to the Kafka of the tests, each as two ports: one that it listens on, and one that it
+    sends those to who come there, on which somebody may stand between them and it."""
+    return _doors
+
+
+def _choose_doors() -> None:
+    from streambench.testing.brokers.kafka import free_ports
+
+    ports = free_ports(2 * KAFKA_DOORS + 2, set())[2:]  # the node takes the first two
+    _doors[:] = zip(ports[:KAFKA_DOORS], ports[KAFKA_DOORS:], strict=True)
+
+
+def _add_doors(number: int, settings: dict[str, object]) -> None:
+    protocols = "listener.security.protocol.map"
+    for at, (inside, outside) in enumerate(_doors):
+        settings["listeners"] = f"{settings['listeners']},DOOR{at}://127.0.0.1:{inside}"
+        settings["advertised.listeners"] = (
+            f"{settings['advertised.listeners']},DOOR{at}://127.0.0.1:{outside}"
+        )
+        settings[protocols] = f"{settings[protocols]},DOOR{at}:PLAINTEXT"
+        settings[f"listener.name.door{at}.num.network.threads"] = 1
 
 
 def kafka_here() -> None:
@@ -198,21 +202,14 @@ def kafka_nodes(directory: Path, adjust: Adjust | None = None) -> KafkaNodes:
     return KafkaNodes(directory, owned=True, adjust=adjust)
 
 
-@pytest.fixture(scope="session")
-def kept_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
-    """The RabbitMQ of this worker, which runs while there are tests of it."""
-    server = rabbit_server(tmp_path_factory.mktemp("rabbitmq"))
-    yield server
-    server.stop()
-
-
 @pytest.fixture(scope="module")
-def rabbitmq(kept_rabbitmq: RabbitServer) -> RabbitServer:
-    """A real RabbitMQ."""
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> RabbitServer:
+    """A real RabbitMQ. It runs on for the next module where that needs it."""
     if "rabbitmq" not in _running:
-        kept_rabbitmq.start()
-        _running["rabbitmq"] = kept_rabbitmq
-    return kept_rabbitmq
+        server = rabbit_server(tmp_path_factory.mktemp("rabbitmq"))
+        server.start()
+        _running["rabbitmq"] = server
+    return _running["rabbitmq"]
 
 
 def rabbitmq_here() -> None:
