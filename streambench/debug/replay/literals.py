@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
     text = repr(value)
     if len(text) <= LONGEST and _is_literal(text, value):
         return value
-    if _ADDRESS.search(text):
+    if _ADDRESS.search(text) and _has_address(value):
         return f"a {class_name(type(value))}"
     text = _canonical(value)
     return text if len(text) <= LONGEST else f"sha256 {_digest([text])} of {len(text):,} characters"
@@ -99,6 +99,19 @@ def _is_literal(text: str, value: Any) -> bool:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     return type(found) is type(value) and bool(found == value)
+
+
+def _has_address(value: Any) -> bool:
+    """True where the text of a value has an address of this process in it, and not only in its strings."""
+    if type(value) in (str, bytes, bytearray):
+        return False
+    parts = [*value, *value.values()] if type(value) is dict else value
+    if type(value) not in (dict, list, tuple, set, frozenset):
+        return _ADDRESS.search(repr(value)) is not None
+    try:
+        return any(map(_has_address, parts))
+    except RecursionError:
+        return True  # it holds itself
 
 
 def _canonical(value: Any) -> str:

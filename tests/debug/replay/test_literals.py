@@ -62,6 +62,16 @@ def test_other_values_are_shown_as_text(value: Any, shown: str) -> None:
     assert plain(value) == shown
 
 
+def test_an_address_in_a_string_stands_for_itself() -> None:
+    one, other = ({"log": "x" * 250 + f" crash at 0x{place}"} for place in ("dead", "beef"))
+    assert plain(one).startswith("sha256 ") and plain(one) != plain(other)
+    assert plain([dt.date(2026, 1, 2), "at 0xdead"]) != plain([dt.date(2026, 1, 2), "at 0xbeef"])
+    assert plain({"of": [object()], "log": "at 0xdead"}) == "a dict"
+    itself: list[Any] = ["at 0xdead", object()]
+    itself.append(itself)
+    assert plain(itself) == "a list"
+
+
 def test_the_rest_of_much_is_one_digest() -> None:
     numbers = list(range(MOST + 3))
     assert plain_list(numbers)[:-1] == numbers[:MOST]
