@@ -27,7 +27,7 @@ from streambench.recording.captures import shown_path
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, abilities_of
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
-from streambench_magics.commands.command_parser import words
+from streambench_magics.commands.command_parser import split_words
 from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.commands.compare_commands import CompareCommands
 from streambench_magics.commands.debug_commands import DebugCommands
@@ -77,7 +77,7 @@ class StreamMagics(
     @no_var_expand
     @cell_magic
     def streamtask(self, line: str, cell: str) -> None:
-        args = TASK.parse_args(words(line))
+        args = TASK.parse_args(split_words(line))
         _check_name(args.name)
         task = task_from_cell(self.shell, args.name, line, cell, args.wanted)
         self.bench.tasks[args.name] = task
@@ -103,7 +103,7 @@ class StreamMagics(
     @no_var_expand
     @cell_magic
     def streamconfig(self, line: str, cell: str) -> None:
-        args = CONFIG.parse_args(words(line))
+        args = CONFIG.parse_args(split_words(line))
         _check_name(args.name)
         self.bench.configs[args.name] = parsed_config(args.name, cell)
         number = len(self.bench.configs[args.name])

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
         """The words of a line. Where an expression is taken, all but options is one word, quotes included.
         Raises MagicError."""
         if not self.takes_expression:
-            return self._with_condition(line) or words(line)
+            return self._with_condition(line) or split_words(line)
         flags = {name: each.nargs == 0 for each in self._actions for name in each.option_strings}
         options: list[str] = []
 
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         condition, others = condition_and_words(text.strip())
         # One word with its option: it may begin with a hyphen.
         option = f"{found[1]}={condition}" if condition else found[1]
-        return [*words(line[: found.start()]), *others, *words(behind), option]
+        return [*split_words(line[: found.start()]), *others, *split_words(behind), option]
 
     def error(self, message: str) -> NoReturn:
         wrong = _UNRECOGNIZED.match(message)
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
         return text.replace("usage: ", f"usage: {self._mark}", 1)
 
 
-def words(line: str) -> list[str]:
+def split_words(line: str) -> list[str]:
     """A line split as a shell would. A JSON object or array stays one word as it is, blanks and quotes
     included. Raises MagicError."""
     found = _JSON.match(line)

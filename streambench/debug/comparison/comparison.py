@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from streambench import imports
 from streambench.config import Config
-from streambench.debug.comparison.message_source import DEFAULT_INPUT, Messages, read_range, recording_of
+from streambench.debug.comparison.message_source import DEFAULT_INPUT, GivenMessages, read_range, recording_of
 from streambench.debug.comparison.side_by_side import SideBySide
 from streambench.debug.control.hot_swap import RunAgain
 from streambench.debug.control.session import Session
@@ -37,7 +37,7 @@ Side = Any
 """A task (a class, a function, ``file.py:Class``), or a configuration: a Config or the path of a properties
 file stands for all of it, another mapping for the keys that differ."""
 
-Over = str | Path | Recording | Session | Messages
+Over = str | Path | Recording | Session | GivenMessages
 
 _HISTORY_MB = 2048
 _CHOOSING = ("task.chooser.", "task.consumer.batch.size")

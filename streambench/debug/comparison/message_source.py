@@ -26,7 +26,7 @@ from streambench.system.copying import detached
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
-Messages = Iterable[Any] | Mapping[str, Mapping[int, Sequence[Any]]]
+GivenMessages = Iterable[Any] | Mapping[str, Mapping[int, Sequence[Any]]]
 """Messages, or (key, message) pairs, or envelopes; or per ``system.stream`` and partition such messages."""
 
 DEFAULT_INPUT = SystemStream("memory", "in")
@@ -34,7 +34,7 @@ _MOST = 200_000
 _RANGE = re.compile(r"(?P<stream>[^@]+)(@(?P<first>[^.]*)\.\.(?P<last>[^.]*))?")
 
 
-def recording_of(messages: Messages, config: Config, factory: Any) -> Recording:
+def recording_of(messages: GivenMessages, config: Config, factory: Any) -> Recording:
     """A recording of messages in this order, those of several partitions round robin, for a job that begins
     with them. Raises ConfigError, SerdeError."""
     envelopes = list(_envelopes(messages, config))
@@ -125,7 +125,7 @@ class _Unwritten(Recording):
         return _Unwritten(self.header, [self.messages[place] for place in sorted(places)])
 
 
-def _envelopes(messages: Messages, config: Config) -> Iterator[IncomingMessageEnvelope]:
+def _envelopes(messages: GivenMessages, config: Config) -> Iterator[IncomingMessageEnvelope]:
     if isinstance(messages, Mapping):
         yield from _round_robin(
             list(_of_partition(SystemStream.parse(name), number, each, config))

@@ -89,7 +89,7 @@ class Inspection(Driven):
 
     def stores(self) -> Stores:
         """The stores at the position: per task and name, their entries."""
-        return self._look(lambda tasks: {task.name: self._entries(task) for task in tasks})
+        return self.read_tasks(lambda tasks: {task.name: self._entries(task) for task in tasks})
 
     @property
     def store_names(self) -> list[str]:
@@ -317,7 +317,7 @@ class Inspection(Driven):
         past = self._past
         return self.container.tasks if past is None else past.tasks
 
-    def _look(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
+    def read_tasks(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
         """Look at the tasks, with their stores, at the position."""
 
         def look() -> _T:

@@ -8,10 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from streambench.debug.crash.crash_comparison import CrashComparison, SentItem, StoreKey, position_of
+from streambench.debug.crash.crash_comparison import CrashComparison, SentItem, StoreKey
 from streambench.debug.crash.crash_report import Covered, CrashStep, Report
 from streambench.debug.effects.events import Output, Outputs
 from streambench.debug.effects.store_keys import store_key
+from streambench.debug.history.block import position_of
 from streambench.debug.history.epochs import Epoch, TaskGroup, task_groups
 from streambench.debug.history.history import History
 from streambench.debug.history.writes import Values

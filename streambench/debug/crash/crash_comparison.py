@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.trace import Sent
 from streambench.debug.crash.restart import Restart
+from streambench.debug.history.block import position_of
 from streambench.debug.history.epochs import Epoch, Mark, TaskGroup
 from streambench.debug.history.history import History
 from streambench.debug.history.round_robin import is_round_robin
@@ -203,12 +204,6 @@ def identities(output: Sent) -> list[Identity]:
         ]
     to = None if is_round_robin(output.partition_key) else (output.partition, _known(output.partition_key))
     return [(output.stream, to, _known(output.key), _known(output.message))]
-
-
-def position_of(output: Sent) -> int:
-    """The position of an output that the history has read."""
-    assert isinstance(output.at, int)
-    return output.at
 
 
 def _known(value: Any) -> Any:

@@ -103,6 +103,12 @@ def output_size(sent: Sent) -> int:
     return 250 + (len(sent.message) if isinstance(sent.message, bytes) else 300)
 
 
+def position_of(sent: Sent) -> int:
+    """The position of an output that the history has read."""
+    assert isinstance(sent.at, int)
+    return sent.at
+
+
 class BlockTail(NamedTuple):
     """The recorded messages of the end of a block, with their batches and readings of the clock, as a block
     has them."""

@@ -15,7 +15,7 @@ from streambench.container.outputs.transactional_outbox import TransactionalOutb
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent
 from streambench.debug.history.attributes import TaskMemory, empty_object
-from streambench.debug.history.block import Block
+from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.history import History
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
@@ -38,7 +38,7 @@ _MOST_NAMED = 5
 _SLOW_S = 0.5
 
 
-class CodeChange(Struct, frozen=True):
+class BranchSwap(Struct, frozen=True):
     """Code that was exchanged in the past, at a position; ``init``: its ``init`` was called."""
 
     position: int
@@ -55,7 +55,7 @@ class Past:
     def __init__(self, history: History) -> None:
         self.history = history
         self._name_uncopied()
-        self.branch: list[CodeChange] = []
+        self.branch: list[BranchSwap] = []
         self._way: Way | None = None
         self._recorded = RecordedTasks(history, self._copy_of)
         self._position = history.latest
@@ -181,7 +181,7 @@ class Past:
             self._way = None
             self.go_to(position)
             raise
-        self.branch.append(CodeChange(position, factory, init))
+        self.branch.append(BranchSwap(position, factory, init))
 
     def undo(self) -> bool:
         """Take the last exchange of this branch back; False where there is none."""
@@ -212,7 +212,7 @@ class Past:
         begin = self.branch[0].position
         outbox = container.runtime.outbox
         holds = isinstance(outbox, TransactionalOutbox)
-        pending = [sent for sent in history.pending if _position(sent) <= begin] if holds else []
+        pending = [sent for sent in history.pending if position_of(sent) <= begin] if holds else []
         outputs: list[Sent] = []
         letters: dict[int, list[Sent]] = {}
 
@@ -425,12 +425,6 @@ class Past:
         except Exception:
             log.debug("a branch stops at %d", reached + 1, exc_info=True)
         return reached
-
-
-def _position(sent: Sent) -> int:
-    """The position of an output that the history has read."""
-    assert isinstance(sent.at, int)
-    return sent.at
 
 
 def resume(history: History) -> None:

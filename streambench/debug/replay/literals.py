@@ -21,7 +21,7 @@ _WIDTH = 100
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value itself where it is a short literal, else its text or the digest of it.
 
     Where the text differs from run to run, it is the name of the class."""

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from streambench.debug.control.session import Session
-from streambench.debug.replay.literals import plain, plain_list, plain_mapping
+from streambench.debug.replay.literals import plain_list, plain_mapping, plain_value
 from streambench.errors import StreambenchError
 
 
@@ -34,12 +34,13 @@ def outcome(session: Session) -> Outcome:
         )
     outputs: dict[str, list[Any]] = {}
     for each in session.outputs():
-        outputs.setdefault(each.stream, []).append((each.partition, plain(each.key), plain(each.message)))
+        shown = each.partition, plain_value(each.key), plain_value(each.message)
+        outputs.setdefault(each.stream, []).append(shown)
     # Per task and store, keys and values as plain data; a task without stores is left out.
     stores = {
         task: plain_mapping(
             {
-                name: plain_mapping({plain(key): plain(value) for key, value in entries.items()})
+                name: plain_mapping({plain_value(key): plain_value(value) for key, value in entries.items()})
                 for name, entries in of_task.items()
             }
         )

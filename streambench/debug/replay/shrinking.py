@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 Failing = Callable[[Recording], bool]
 """Returns true where a recording fails as the one that is to be shrunk."""
 
-Progress = Callable[[int, int], object]
+ShrinkProgress = Callable[[int, int], object]
 """Is called with the number of messages of the smallest recording so far, and the recordings tried."""
 
 
@@ -29,7 +29,7 @@ def shrink(
     *,
     task: Any = None,
     recorded_source: bool = False,
-    progress: Progress = lambda left, tried: None,
+    progress: ShrinkProgress = lambda left, tried: None,
 ) -> Recording:
     """The recording with the fewest messages that still fails: none of them can be left out.
 
@@ -68,7 +68,7 @@ def small_path(path: Path) -> Path:
 
 
 def _smaller(
-    positions: Sequence[int], fails: Callable[[Sequence[int]], bool], progress: Progress
+    positions: Sequence[int], fails: Callable[[Sequence[int]], bool], progress: ShrinkProgress
 ) -> Iterator[list[int]]:
     """Ever fewer of these positions for which ``fails`` is true; of the last ones none can be left out."""
     left, parts, tried = list(positions), 2, 0

@@ -36,7 +36,7 @@ def first_entries(session: Session, most: int = 100, search: str = "") -> Entrie
     """At most so many entries of all stores at a session's position. ``search``: only those with this text in
     the name of the store or in the key. Of a large store only its first 20,000 entries are searched. Raises
     ContainerStateError where it is not started."""
-    return session._look(lambda tasks: _first(list(tasks), session, most, search.lower()))
+    return session.read_tasks(lambda tasks: _first(list(tasks), session, most, search.lower()))
 
 
 def _first(tasks: list[Any], session: Session, most: int, search: str) -> Entries:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.debug.replay.literals import LONGEST, MOST, literal, plain, plain_list, plain_mapping
+from streambench.debug.replay.literals import LONGEST, MOST, literal, plain_list, plain_mapping, plain_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 VALUES = st.recursive(
@@ -31,7 +31,7 @@ def test_the_source_text_of_a_value_is_that_value(value: Any) -> None:
 
 @given(VALUES)
 def test_what_stands_for_a_value_is_a_short_literal(value: Any) -> None:
-    found = plain(value)
+    found = plain_value(value)
     assert len(repr(found)) <= LONGEST + 2
     assert ast.literal_eval(repr(found)) == found
 
@@ -59,17 +59,17 @@ def test_lines_are_broken_where_they_are_long() -> None:
     ],
 )
 def test_other_values_are_shown_as_text(value: Any, shown: str) -> None:
-    assert plain(value) == shown
+    assert plain_value(value) == shown
 
 
 def test_an_address_in_a_string_stands_for_itself() -> None:
     one, other = ({"log": "x" * 250 + f" crash at 0x{place}"} for place in ("dead", "beef"))
-    assert plain(one).startswith("sha256 ") and plain(one) != plain(other)
-    assert plain([dt.date(2026, 1, 2), "at 0xdead"]) != plain([dt.date(2026, 1, 2), "at 0xbeef"])
-    assert plain({"of": [object()], "log": "at 0xdead"}) == "a dict"
+    assert plain_value(one).startswith("sha256 ") and plain_value(one) != plain_value(other)
+    assert plain_value([dt.date(2026, 1, 2), "at 0xdead"]) != plain_value([dt.date(2026, 1, 2), "at 0xbeef"])
+    assert plain_value({"of": [object()], "log": "at 0xdead"}) == "a dict"
     itself: list[Any] = ["at 0xdead", object()]
     itself.append(itself)
-    assert plain(itself) == "a list"
+    assert plain_value(itself) == "a list"
 
 
 def test_the_rest_of_much_is_one_digest() -> None:
@@ -86,8 +86,8 @@ def test_the_rest_of_much_is_one_digest() -> None:
 
 def test_a_digest_is_the_same_in_each_process() -> None:
     text = (
-        "from streambench.debug.replay.literals import plain; "
-        "print(plain([{str(n) for n in range(99)}, 1]))"
+        "from streambench.debug.replay.literals import plain_value; "
+        "print(plain_value([{str(n) for n in range(99)}, 1]))"
     )
     found = {
         subprocess.run(
