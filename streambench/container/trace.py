@@ -54,7 +54,8 @@ class TraceEvent(NamedTuple):
 class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
     where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
-    or refused because it cannot be sent, or it is the dead letter of one that was refused."""
+    or refused because it cannot be sent, or it is the dead letter of one that was refused. ``is_timed``: it
+    was made without a message in work, as by ``window()``."""
 
     at: IncomingMessageEnvelope | int
     task: str
@@ -66,6 +67,7 @@ class Sent(Struct, gc=False):
     timestamp: int | None = None
     headers: Mapping[str, bytes] | None = None
     fate: Literal["sent", "refused", "letter"] = "sent"
+    is_timed: bool = False
 
 
 class Trace:

@@ -235,7 +235,7 @@ class DebugCommands(JobCommands):
                 "partition": each.partition,
                 "key": each.key,
                 "message": message_text(each.message, _VALUE),
-                "": "held until the commit" if each.held else "",
+                "": each.held_text,
             }
             for each in outputs[-args.last :]
         ]

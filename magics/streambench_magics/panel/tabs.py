@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.counts import counted
+from streambench.debug.effects.events import Output
 from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
@@ -121,8 +122,8 @@ def _outputs(standing: Standing) -> Tab:
         f"{'' if each.partition is None else f'.{each.partition}'}</td>"
         f'<td class="sb-num">{"" if each.key is None else value_html(each.key)}</td>'
         f'<td class="sb-num sb-value">{value_html(each.message)}</td>'
-        f"<td>{'<span class=sb-tag>held until the commit</span>' if each.held else ''}</td>"
-        f'<td class="sb-num">{_cause(standing, each.position)}</td></tr>'
+        f"<td>{f'<span class=sb-tag>{each.held_text}</span>' if each.held else ''}</td>"
+        f'<td class="sb-num">{_cause(standing, each)}</td></tr>'
         for each in reversed(standing.outputs)
     )
     if not rows:
@@ -134,9 +135,10 @@ def _outputs(standing: Standing) -> Tab:
     return Tab("Outputs", new, f"<table>{head}{rows}</table>")
 
 
-def _cause(standing: Standing, position: int) -> str:
-    """The message that an output was made from: a click goes there."""
-    cause = standing.causes.get(position)
+def _cause(standing: Standing, output: Output) -> str:
+    """The message that an output was made from, or after which a window sent it: a click goes there."""
+    position = output.position
+    cause = "window()" if output.is_timed else standing.causes.get(position)
     if cause is None:
         return ""
     return (
@@ -239,9 +241,8 @@ def _metrics(frame: PanelState) -> Tab:
     if not counts:
         counts = '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
     counts = f'<div class="sb-groups">{counts}</div>'
-    standing = frame.standing
-    if standing is not None and not standing.is_live:
-        counts = f'<div class="sb-dim">as they are at message {standing.latest:,}, the newest</div>{counts}'
+    if frame.standing is not None and frame.standing.counts_note:
+        counts = f'<div class="sb-dim">{frame.standing.counts_note}</div>{counts}'
     kinds = snapshot.error_counts.details()
     ignored = "".join(f"<div>{escape(line)}</div>" for line in kinds[:_MOST_KINDS])
     return Tab(

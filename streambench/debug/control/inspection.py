@@ -9,7 +9,7 @@ from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.control.driving import Driven
 from streambench.debug.effects.differences import Stores, differing_entries, differing_values
 from streambench.debug.effects.effects import Effects, net
-from streambench.debug.effects.events import Cause, Change, Output, Outputs, PositionDiff
+from streambench.debug.effects.events import Cause, Change, Hold, Output, Outputs, PositionDiff
 from streambench.debug.effects.store_keys import store_key
 from streambench.debug.history.attributes import memory_of
 from streambench.debug.history.block_log import DEFAULT_MB
@@ -249,8 +249,9 @@ class Inspection(Driven):
         return found[-1] if found else Effects(position)
 
     def cause(self, output: Output) -> Cause:
-        """The message that an output was made from, and the changes of state at it."""
-        return self._between(lambda: self._cause(output.position))
+        """The message that an output was made from, and the changes of state at it; of one that ``window()``
+        sent, no message."""
+        return self._between(lambda: self._cause(output))
 
     def diff(self, before: int, after: int) -> PositionDiff:
         """The difference of two positions. Raises ContainerStateError."""
@@ -375,20 +376,24 @@ class Inspection(Driven):
             return self._recorded_outputs(since, to)
         begin = past.branch[0].position
         branch = ((at, sent) for at, sent in past.replica.outputs if at > max(begin, since))
-        return self._recorded_outputs(since, begin) + self._made_of(branch, held=True)
+        hold: Hold = "replay" if self._holds_all else "branch"
+        return self._recorded_outputs(since, begin) + self._made_of(branch, held=True, hold=hold)
 
-    def _made_of(self, sent: Iterable[tuple[int, Sent]], *, held: bool) -> list[Output]:
+    def _made_of(
+        self, sent: Iterable[tuple[int, Sent]], *, held: bool, hold: Hold = "commit"
+    ) -> list[Output]:
         """Outputs of notes of what was sent, each with its position."""
         made = self._maker()
-        return [output for at, each in sent for output in made.of(at, each, held=held)]
+        return [output for at, each in sent for output in made.of(at, each, held=held, hold=hold)]
 
     def _recorded_outputs(self, since: int, to: int) -> list[Output]:
         history, made = self._history(), self._maker()
         pending = set(map(id, history.pending))
+        hold: Hold = "replay" if self._holds_all else "commit"
         found: list[Output] = []
         for at, sent in history.outputs(since, to):
             if sent.fate != "refused":
-                found += made.of(at, sent, held=self._holds_all or id(sent) in pending)
+                found += made.of(at, sent, held=self._holds_all or id(sent) in pending, hold=hold)
         return found
 
     def _maker(self) -> Outputs:
@@ -471,8 +476,9 @@ class Inspection(Driven):
             for at in sorted(changes.keys() | sent.keys() | called.keys())
         }
 
-    def _cause(self, position: int) -> Cause:
-        message = self._message_at(position)
+    def _cause(self, output: Output) -> Cause:
+        position = output.position
+        message = None if output.is_timed else self._message_at(position)
         changes = tuple(self.changes_at(position))
         if message is None:
             return Cause(position, None, None, None, None, changes)

@@ -53,28 +53,33 @@ def difference_lines(stores: Mapping[str, Mapping[str, Mapping[Any, tuple[Any, A
 
 def output_line(output: Output) -> str:
     """An output as ``-> log.late  {...}``."""
-    held = "  held until the commit" if output.held else ""
+    held = f"  {output.held_text}" if output.held else ""
     return f"-> {output.stream}  {short_text(output.message)}{held}"
 
 
 def summary_lines(effects: Sequence[Effects]) -> list[str]:
     """The effects of several messages together: keys changed per store, outputs per stream, commits."""
-    keys: dict[str, dict[tuple[str, str], None]] = {}
+    keys: dict[str, dict[tuple[str, str], str]] = {}
     streams: dict[str, list[Output]] = {}
     for each in effects:
         for change in each.changes:
-            keys.setdefault(change.store, {})[change.task, short_text(change.key)] = None
+            # By the whole key: long ones may be alike where they are cut.
+            keys.setdefault(change.store, {})[change.task, repr(change.key)] = short_text(change.key)
         for output in each.outputs:
             streams.setdefault(output.stream, []).append(output)
     lines = []
     for store, changed in keys.items():
+        texts = {key: text for (_, key), text in changed.items()}
         tasks = Counter(key for _, key in changed)
-        names = [key if count == 1 else f"{key} ({count:,} tasks)" for key, count in tasks.items()]
+        names = [
+            texts[key] if count == 1 else f"{texts[key]} ({count:,} tasks)" for key, count in tasks.items()
+        ]
         named = ", ".join(names[:_MOST_OUTPUTS]) + (", ..." if len(names) > _MOST_OUTPUTS else "")
         lines.append(f"{store}: {_counted(len(changed), 'key')} changed: {named}")
     for stream, outputs in streams.items():
         held = sum(output.held for output in outputs)
-        note = "" if not held else ", held until the commit" if held == len(outputs) else f", {held:,} held"
+        is_alike = len({output.held_text for output in outputs}) == 1
+        note = "" if not held else f", {outputs[0].held_text}" if is_alike else f", {held:,} held"
         lines.append(f"-> {stream}: {_counted(len(outputs), 'message')}{note}")
     windows = sum(len(each.windows) for each in effects)
     commits = sum(bool(each.committed) for each in effects)

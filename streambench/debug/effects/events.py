@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -17,11 +17,21 @@ from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.partitioner import partition_for
 
+Hold = Literal["commit", "branch", "replay"]
+
+HELD: Mapping[Hold, str] = {
+    "commit": "held until the commit",
+    "branch": "held until the branch is adopted",
+    "replay": "not sent, in a replay",
+}
+"""Per reason, what is said of an output that has not left the container."""
+
 
 class Output(Struct, frozen=True, gc=False):
     """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
     as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
-    the container yet. ``is_placed``: its partition follows from its key, or from what the task named."""
+    the container yet, until what ``hold`` names. ``is_placed``: its partition follows from its key, or from
+    what the task named. ``is_timed``: ``window()`` or ``end_of_stream()`` sent it, behind that message."""
 
     position: int
     stream: str
@@ -31,6 +41,13 @@ class Output(Struct, frozen=True, gc=False):
     held: bool
     task: str = ""
     is_placed: bool = False
+    hold: Hold = "commit"
+    is_timed: bool = False
+
+    @property
+    def held_text(self) -> str:
+        """Why nothing has left the container yet, in words; empty where it has."""
+        return HELD[self.hold] if self.held else ""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -49,7 +66,9 @@ class Change(Struct, frozen=True, gc=False):
 
 
 class Cause(Struct, frozen=True):
-    """The cause of an output: the message that sent it, and the changes of state at that message."""
+    """The cause of an output: the message that sent it, and the changes of state at that message. ``ssp`` and
+    ``offset`` are None where the message is not known any more. They are so, too, where ``window()`` or
+    ``end_of_stream()`` sent it, behind the message at the position."""
 
     position: int
     ssp: SystemStreamPartition | None
@@ -82,15 +101,17 @@ class Outputs:
         self._known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
         self._counts: dict[SystemStream, int | None] = {}
 
-    def of(self, position: int, sent: Sent, *, held: bool) -> list[Output]:
+    def of(self, position: int, sent: Sent, *, held: bool, hold: Hold = "commit") -> list[Output]:
         """The output, or those of a batch."""
         key_serde, message_serde = self.serdes_of(sent.stream)
-        stream = str(sent.stream)
+        stream, is_timed = str(sent.stream), sent.is_timed and sent.fate != "letter"
         if isinstance(sent.message, OutgoingBatch):
             keys: Any = [None] * len(sent.message) if sent.message.keys is None else sent.message.keys
             messages: Any = sent.message.messages
             return [
-                Output(position, stream, None, key, message, held, sent.task)
+                Output(
+                    position, stream, None, key, message, held, sent.task, hold=hold, is_timed=is_timed
+                )
                 for key, message in zip(keys, messages, strict=False)
             ]
         return [
@@ -103,6 +124,8 @@ class Outputs:
                 held,
                 sent.task,
                 not is_round_robin(sent.partition_key),
+                hold,
+                is_timed,
             )
         ]
 

@@ -91,8 +91,8 @@ def _outputs(frame: PanelState) -> Page:
                 middle_cut(f"{each.stream}{'' if each.partition is None else f'.{each.partition}'}", _NAME),
                 "" if each.key is None else _short(each.key),
                 _short(each.message),
-                "held until the commit" if each.held else "sent",
-                standing.causes.get(each.position, ""),
+                each.held_text or "sent",
+                "window()" if each.is_timed else standing.causes.get(each.position, ""),
             ]
             for each in reversed(standing.outputs)
         ),
@@ -135,6 +135,8 @@ def _metrics(frame: PanelState) -> Page:
                 Text(f"{name:<7}{values[-1]:>12,.0f}  {line_over_time(values, _LINE)}", no_wrap=True)
             )
     counts = [(name, value) for name, value in frame.snapshot.counts.items() if value and name != "processed"]
+    if frame.standing is not None and frame.standing.counts_note:
+        parts.append(Text(frame.standing.counts_note, style="dim"))
     parts.append(_table(["", ""], ([name, f"{value:,.0f}"] for name, value in counts)))
     parts += [Text(line, style="yellow") for line in frame.snapshot.error_counts.details()]
     return Page("Metrics", "", Group(*parts))

@@ -83,6 +83,11 @@ class Standing(Struct, frozen=True):
         """The number of outputs that the last message sent."""
         return sum(each.position == self.position for each in self.outputs)
 
+    @property
+    def counts_note(self) -> str:
+        """The position of metrics that are shown in the past, in words; empty at the newest one."""
+        return "" if self.is_live else f"as they are at message {self.latest:,}, the newest"
+
 
 def _watched_text(value: Any) -> str:
     """The value of a watch, or why there is none."""

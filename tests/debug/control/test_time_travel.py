@@ -245,6 +245,20 @@ def test_the_cause_of_an_output_is_its_message_with_its_changes() -> None:
     session.stop()
 
 
+def test_the_cause_of_an_output_of_a_window_is_no_message() -> None:
+    session, bench = session_of(inputs={"mem.in": {0: [{"key": "a"}]}}, config={"task.window.ms": "10"})
+    session.step()
+    bench.clock.advance(50)
+    session.run("caught-up")
+    session.wait()
+    output = session.outputs()[-1]
+    assert (output.message, output.position) == ({"window": 1}, 1)
+    cause = session.cause(output)
+    assert (cause.position, cause.ssp, cause.offset, cause.message) == (1, None, None, None)
+    assert [each.key for each in cause.changes] == ["a", "windows"]
+    session.stop()
+
+
 def test_two_positions_differ_by_what_happened_between_them() -> None:
     session, _ = session_of(inputs={"mem.in": {0: [{"key": key} for key in "abcd"]}})
     session.step(4)

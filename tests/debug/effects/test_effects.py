@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from streambench.debug import open as open_recording
 from streambench.debug.control.session import Session
+from streambench.debug.effects.effect_lines import summary_lines
 from streambench.debug.effects.events import Change, Output
 from streambench.debug.history.history import History
 from streambench.model import SystemStreamPartition
@@ -170,3 +172,30 @@ def test_stepped_and_free_runs_send_to_the_same_partitions(partitions: int) -> N
         return [[message for _, message in each.entries()] for each in bench.streams.partitions[OUT]]
 
     assert outputs(steps=True) == outputs(steps=False)
+
+
+def test_an_output_that_is_not_sent_says_why(tmp_path: Path) -> None:
+    def texts(session: Session) -> list[str]:
+        return [line.rpartition("  ")[2] for line in summary_lines(session.effects(session.position - 1))]
+
+    session = session_of(echo)
+    session.record(tmp_path / "echo.recording")
+    session.step(3)
+    session.goto(1)
+    session.swap(echo)
+    session.step()
+    assert texts(session)[-1].endswith("held until the branch is adopted")
+    session.go_live()
+    session.stop()
+    replay = open_recording(tmp_path / "echo.recording", echo, at_end=False)
+    replay.step(2)
+    replay.commit()
+    assert texts(replay)[0].endswith("not sent, in a replay")
+    replay.stop()
+
+
+def test_long_keys_that_begin_alike_are_several_keys() -> None:
+    keys = ["long" * 50 + end for end in "abc"]
+    session = session_of(Counter, {"mem.in": {0: keys}}, STORE)
+    session.step(3)
+    assert "counts: 3 keys changed: " in summary_lines(session.effects(0))[0]

@@ -120,6 +120,19 @@ def test_in_the_past_the_choice_of_then_is_shown(numbers: Any) -> None:
     assert "last chosen: m.numbers.0@0" in text
 
 
+def test_counts_in_the_past_say_that_they_are_those_of_the_newest_message(numbers: Any) -> None:
+    session = numbers(2)
+    session.step(2)
+
+    def metrics() -> str:
+        frame = PanelStateReader(Shown(session)).take()
+        return "\n".join(drawn(Screen(frame, page=4), 100, 30))
+
+    assert "the newest" not in metrics()
+    session.back()
+    assert "as they are at message 2, the newest" in metrics()
+
+
 def test_long_pages_are_scrolled_to_their_end_and_no_further(numbers: Any) -> None:
     frame = PanelStateReader(Shown(numbers(1))).take()
     printed = [f"line {number}" for number in range(100)]
