@@ -41,20 +41,27 @@ _PADDING = bytes(1 << 16)
 
 
 class CountedContainers:
-    """The function for ``DataFrame.mapInArrow``, as ``RunContainers``, with counts while a container runs."""
+    """The function for ``DataFrame.mapInArrow``, as ``RunContainers``, with counts. ``is_live``: also while a
+    container runs, which then has a thread of its own."""
 
     __name__ = "run_containers"
 
-    def __init__(self, run: RunContainers) -> None:
+    def __init__(self, run: RunContainers, *, is_live: bool) -> None:
         self._run = run
+        self._is_live = is_live
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.column(0).to_pylist():
-                yield from self._rows(self._run.number_of(row))
+                number = self._run.number_of(row)
+                if self._is_live:
+                    yield from self._live_rows(number)
+                else:
+                    report = self._run.run(number)
+                    yield _row(report.messages, pickle.dumps(report))
 
-    def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Run a container on a thread of its own: Spark takes rows on this one alone."""
+    def _live_rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Run a container, while Spark takes rows on this thread and on no other."""
         seen: SimpleQueue[int | Report | BaseException] = SimpleQueue()
 
         def run() -> None:
@@ -86,16 +93,18 @@ def _row(messages: int, report: bytes | None) -> pa.RecordBatch:
 
 
 @contextmanager
-def counted_reports(spark: SparkSession, run: RunContainers) -> Iterator[DataFrame | None]:
-    """The reports of containers, one row each, as a DataFrame that runs and counts them. None where the
-    session does not take the function that counts."""
+def counted_reports(spark: SparkSession, run: RunContainers, *, is_live: bool) -> Iterator[DataFrame | None]:
+    """The reports of containers, one row each, as a DataFrame that runs them and counts their messages.
+
+    None where the session does not take the function that counts. ``is_live``: Spark shows metrics of a task
+    before its end."""
     # A function of its own for each round: its accumulator begins at 0.
     name = f"streambench_count_{uuid.uuid4().hex}"
     if not _is_registered(spark, name):
         yield None
         return
     count = len(run.numbers)
-    frame = spark.range(0, count, 1, count).mapInArrow(CountedContainers(run), SCHEMA)
+    frame = spark.range(0, count, 1, count).mapInArrow(CountedContainers(run, is_live=is_live), SCHEMA)
     try:
         yield frame.where(f"{name}(messages, report is not null)").select("report")
     finally:

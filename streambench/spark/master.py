@@ -38,7 +38,12 @@ def with_attempts(master: str) -> str:
 
 def is_local(master: str) -> bool:
     """True where a session starts all of its processes itself: threads, or a local cluster."""
-    return bool(_THREADS.fullmatch(master)) or is_local_cluster(master)
+    return is_one_process(master) or is_local_cluster(master)
+
+
+def is_one_process(master: str) -> bool:
+    """True where the executor is the driver itself, with threads."""
+    return bool(_THREADS.fullmatch(master))
 
 
 def is_local_cluster(master: str) -> bool:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from streambench.spark.counted import counted_reports
+from streambench.spark.master import is_one_process
 from streambench.spark.worker import SCHEMA, Report, RunContainers
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class SparkJob:
     def _counted(self) -> AbstractContextManager[DataFrame | None]:
         if not self._session.shows_metrics:
             return nullcontext()
-        return counted_reports(self._session.spark, self._run)
+        is_live = not is_one_process(self._session.master)
+        return counted_reports(self._session.spark, self._run, is_live=is_live)
 
     def _collected(self, counted: DataFrame | None) -> list[bytes]:
         """The reports of the containers, each of which is a task of Spark's. ``counted``: the query that

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import signal
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
+from streambench.errors import FencedError
 from streambench.spark import counted, deploy
 from streambench.spark.session_handle import SessionHandle
+from streambench.spark.worker import Report
 from tests.spark import counting
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import Forward, dies_at
@@ -84,6 +90,54 @@ def test_a_session_that_cannot_count_runs_the_containers_all_the_same(
     config = job.config.with_values({"job.name": "uncounted"})
     assert deploy(config, Forward, spark=spark).messages == 4
     assert [each.messages for each in attempts_of(spark, "uncounted-1")] == [None, None]
+
+
+class Stepping:
+    """Stands for containers, of which each reports three times how far it is, and ends with 10 messages."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self._failure = failure
+
+    def number_of(self, row: int) -> int:
+        return row + 5
+
+    def run(self, number: int, on_processed: Callable[[int], object] = lambda count: None) -> Report:
+        for count in (4, 4, 7):
+            on_processed(count)
+        if self._failure is not None:
+            raise self._failure
+        return Report(number, 0, "host", 1, messages=10)
+
+
+def rows_of(run: Any, *, is_live: bool) -> list[tuple[int, int | None]]:
+    """What two containers return: messages, and the number of the container with its report."""
+    numbers = pa.RecordBatch.from_arrays([pa.array([0, 1])], names=["id"])
+    batches = counted.CountedContainers(run, is_live=is_live)(iter([numbers]))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [(each["messages"], each["report"] and pickle.loads(each["report"]).number) for each in rows]
+
+
+def test_counts_add_up_to_the_messages_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counted, "_EVERY_S", 0.0)
+    assert rows_of(Stepping(), is_live=False) == [(10, 5), (10, 6)]
+    assert rows_of(Stepping(), is_live=True) == [(4, None), (3, None), (3, 5), (4, None), (3, None), (3, 6)]
+    with pytest.raises(FencedError, match="replaced"):  # as Spark then starts it again
+        rows_of(Stepping(FencedError("replaced")), is_live=True)
+
+
+class Signalled(Forward):
+    """Sets a handler of a signal, which Python allows on the main thread alone."""
+
+    def init(self, context):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def test_on_a_local_master_containers_have_the_main_thread(
+    spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SessionHandle, "shows_metrics", True)
+    job.send(0, 4)
+    assert deploy(job.config, Signalled, spark=spark).messages == 4
 
 
 def test_the_function_that_counts_is_that_of_its_source() -> None:
