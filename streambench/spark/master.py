@@ -31,9 +31,10 @@ def with_attempts(master: str) -> str:
     """A local master that starts a task again when its Python process dies, as all others do by
     themselves."""
     match = _THREADS.fullmatch(master)
-    if match is None or match["failures"]:
+    if match is None:
         return master
-    return f"local[{match['threads'] or 1},{_ATTEMPTS}]"
+    # Without blanks: Spark takes them at the comma alone.
+    return f"local[{match['threads'] or 1},{match['failures'] or _ATTEMPTS}]"
 
 
 def is_local(master: str) -> bool:

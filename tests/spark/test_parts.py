@@ -67,6 +67,8 @@ class Listed(list):  # type: ignore[type-arg]
         ("local[*]", "local[*,4]"),
         ("local[2]", "local[2,4]"),
         ("local[2,1]", "local[2,1]"),
+        ("local[ 2 , 1 ]", "local[2,1]"),
+        ("local[ 2 ]", "local[2,4]"),
         ("yarn", "yarn"),
     ],
 )
