@@ -105,6 +105,8 @@ def deploy(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
     service: ServiceOptions = ServiceOptions(),  # noqa: B008
     json: JsonOption = False,
+    # That of python -m streambench.spark.
+    archive: Annotated[Path | None, typer.Option("--archive", hidden=True)] = None,
 ) -> None:
     """Run a job on Apache Spark until it has caught up with what its inputs hold now: the same tasks, the
     same checkpoints.
@@ -133,7 +135,8 @@ def deploy(
     if range is not None and service.every is not None:
         raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
     only_one = "--dry-run" if options.dry_run else "--backfill" if range is not None else None
-    settings = _settings([*(jobs or ()), *([] if config is None else [config])], options, only_one)
+    given = [*(jobs or ()), *([] if config is None else [config])]
+    settings = _settings(given if archive is None else _with_code_of(archive, given), options, only_one)
     # Shown first: to import Spark's library and to start it takes seconds.
     display = None if options.dry_run or json or quiet else deploy_display(Console(highlight=False))
     show = None if display is None else display.show
@@ -161,6 +164,14 @@ def _settings(jobs: Sequence[Path], options: DeployOptions, only_one: str | None
     if len(jobs) > 1 and only_one is not None:
         raise typer.BadParameter(f"{len(jobs)} jobs: give one with {only_one}", param_hint=only_one)
     return [options.configured(read_job(each)) for each in jobs or (None,)]
+
+
+def _with_code_of(archive: Path, jobs: Sequence[Path]) -> list[Path]:
+    """A packaged job, under each of the configurations that are given instead of its own."""
+    from streambench.spark.package import with_configuration
+
+    found = [each if each.suffix == ".zip" else with_configuration(archive, each) for each in jobs]
+    return found or [archive]
 
 
 def _once(

@@ -272,6 +272,26 @@ def test_commands_take_an_archive_in_place_of_a_properties_file(squares: Job) ->
     assert squares.numbers() == [number**2 for number in range(10)]
 
 
+SUBMITTED = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from streambench.spark.__main__ import main
+main()
+"""
+
+
+def test_a_submitted_archive_takes_configurations_wherever_they_stand(squares: Job) -> None:
+    squares.send(0, 10)
+    archive = written(squares)
+    other = (squares.directory / "job.properties").rename(squares.directory / "other.properties")
+    other.write_text(other.read_text() + "job.id=2\n")
+    without_code(squares)
+    program = [sys.executable, "-c", SUBMITTED, archive, "--dry-run", "--containers", "1"]
+    for place in ([], ["-c"]):
+        said = run(squares, *program, *place, other)
+        assert said.count("job-2") == 1 and "job-1" not in said
+
+
 QUIET = ("spark.ui.enabled=false", "spark.log.level=ERROR", "spark.driver.host=127.0.0.1")
 
 
