@@ -41,7 +41,7 @@ class DirectSpark:
     def context(self) -> DirectSpark:
         return self
 
-    def leased(self, config: object) -> DirectSpark:
+    def handle(self, config: object) -> DirectSpark:
         return self
 
     def host(self) -> str:
