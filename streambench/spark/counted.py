@@ -7,7 +7,6 @@ function in the JVM adds these up. It is CountMessages.java, as count_messages.j
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 import time
 import uuid
@@ -58,7 +57,7 @@ class CountedContainers:
                     yield from self._live_rows(number)
                 else:
                     report = self._run.run(number)
-                    yield _row(report.messages, pickle.dumps(report))
+                    yield _row(report.messages, report.to_bytes())
 
     def _live_rows(self, number: int) -> Iterator[pa.RecordBatch]:
         """Run a container, while Spark takes rows on this thread and on no other."""
@@ -80,7 +79,7 @@ class CountedContainers:
         thread.join()
         if isinstance(now, BaseException):
             raise now
-        yield _row(now.messages - counted, pickle.dumps(now))
+        yield _row(now.messages - counted, now.to_bytes())
 
 
 def _row(messages: int, report: bytes | None) -> pa.RecordBatch:

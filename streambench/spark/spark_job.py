@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import re
 import sys
 import threading
@@ -143,7 +142,7 @@ class SparkJob:
                 if self._context is not None:
                     # Of this thread alone, and of the jobs that it starts.
                     self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
-                self.reports = [pickle.loads(each) for each in self._collected(frame)]
+                self.reports = [Report.from_bytes(each) for each in self._collected(frame)]
         except BaseException as error:
             self.reason = reason_of(error)
             log.debug("the Spark job failed", exc_info=error)

@@ -17,9 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
@@ -49,7 +51,7 @@ from streambench.system.log.arrays import binaries
 from streambench.temporary import TemporaryDirectory
 
 SCHEMA = "report binary"
-"""The columns of what ``RunContainers`` returns: a pickled Report per container."""
+"""The columns of what ``RunContainers`` returns: a Report per container, as bytes."""
 
 OnProcessed = Callable[[int], object]
 
@@ -122,6 +124,41 @@ class Report(Struct):
     capture: SentCapture | None = None
     is_shut_down: bool = False
 
+    def to_bytes(self) -> bytes:
+        """The report on its way to the driver. It is no pickle: the server of Spark Connect that passes it on
+        may be another's, and must not run code there."""
+        try:
+            return _encode(self)
+        except UnicodeEncodeError:  # the text of an error may be anything
+            return _encode(_encodable(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """The report that these bytes are. Raises StreambenchError where they are none."""
+        try:
+            return _decoder().decode(data)
+        except msgspec.MsgspecError as error:
+            raise StreambenchError(f"what it returned is no report of a container: {error}") from None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[Report]:
+    return msgspec.msgpack.Decoder(Report)
+
+
+def _encodable(value: Any) -> Any:
+    """A value with other characters for those that UTF-8 does not have."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, Struct):
+        return type(value)(*(_encodable(getattr(value, name)) for name in value.__struct_fields__))
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return tuple(map(_encodable, value)) if isinstance(value, tuple) else value
+
 
 class RunContainers:
     """The function for ``DataFrame.mapInArrow``: each row of its input is the number of a container to be
@@ -146,11 +183,11 @@ class RunContainers:
                     yield pa.RecordBatch.from_arrays([binaries([report])], names=["report"])
 
     def run_row(self, row: int, entries: Iterable[object] = ()) -> list[bytes]:
-        """Run the container of a row; its report, pickled. ``entries``: there are none, but Spark's Python
+        """Run the container of a row; its report, as bytes. ``entries``: there are none, but Spark's Python
         process serves another task only after it has read to their end."""
         for _ in entries:
             pass
-        return [pickle.dumps(self.run(self.number_of(row)))]
+        return [self.run(self.number_of(row)).to_bytes()]
 
     def number_of(self, row: int) -> int:
         """The container of a row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +15,7 @@ from streambench.errors import OffsetError, StreamSystemError
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import outcome
 from streambench.spark.history import runs
-from streambench.spark.result import DeployProgress, DeployTaskError, TakenOverError
+from streambench.spark.result import DeployError, DeployProgress, DeployTaskError, TakenOverError
 from streambench.spark.rounds import Deployment
 from tests.spark.conftest import Job
 
@@ -147,6 +148,23 @@ def test_a_failure_is_shown_where_what_is_committed_cannot_be_counted(
     assert at.value.result.messages == messages
     assert outcomes(job) == [("failed", messages)]
     assert str(error) in caplog.text
+
+
+class Foreign:
+    """Does harm where it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return HARM.append, ("done",)
+
+
+HARM: list[str] = []
+
+
+def test_reports_from_a_foreign_server_run_no_code(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DirectSpark, "collect", lambda self: [pickle.dumps(Foreign())])
+    with deployment(job, Forward) as rounds, pytest.raises(DeployError, match="it returned is no report"):
+        rounds.caught_up()
+    assert HARM == []
 
 
 def test_a_round_is_noted_though_its_end_cannot_be_shown(job: Job) -> None:

@@ -110,6 +110,21 @@ def test_a_container_reports_what_it_did(job: Job) -> None:
     assert job.numbers() == [0, 2, 4, 6, 8]
 
 
+def test_a_report_is_at_the_driver_what_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(Warns):
+        def process(self, envelope, collector, coordinator):
+            if envelope.message == 8:
+                raise ValueError("a lone \ud800")
+
+    job.send(0, 10)
+    planned = make_plan(job.config, Odd)
+    reports = [unpacked(planned, Odd, monkeypatch).run(0), run(job, Forward)]
+    failed, ended = (Report.from_bytes(each.to_bytes()) for each in reports)
+    assert ended == reports[1]
+    assert failed.failure is not None and "a lone \\ud800" in failed.failure.text
+    assert (failed.starts, failed.warnings) == (reports[0].starts, reports[0].warnings)
+
+
 def test_a_container_of_several_partitions_reports_the_messages_of_each(job: Job) -> None:
     job.config = job.config.with_values({"job.container.count": 1})
     job.send(0, 5)
@@ -185,7 +200,7 @@ def test_each_row_of_a_batch_is_a_container_and_gives_a_row(job: Job) -> None:
     containers = packed(planned)
     containers.generation = open_generation(planned)
     given: Sequence[pa.RecordBatch] = [pa.record_batch({"id": [1]}), pa.record_batch({"id": [0]})]
-    reports = [pickle.loads(batch.column("report")[0].as_py()) for batch in containers(iter(given))]
+    reports = [Report.from_bytes(batch.column("report")[0].as_py()) for batch in containers(iter(given))]
     assert [(each.number, each.messages) for each in reports] == [(1, 5), (0, 5)]
 
 
