@@ -51,7 +51,7 @@ def offset(value: str | None) -> str:
     return "–" if value is None else f"{int(value):,}" if value.isdecimal() else value
 
 
-def figure(value: float | None) -> str:
+def count_text(value: float | None) -> str:
     """A whole number with separators; a dash for None."""
     return "–" if value is None else f"{value:,.0f}"
 

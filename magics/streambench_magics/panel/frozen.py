@@ -18,7 +18,7 @@ from streambench.debug.view.bars import choice_letters, filled
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.view import snapshot_table
-from streambench_magics.panel.figures import figure, label, offset, place_of, with_short_names
+from streambench_magics.panel.figures import count_text, label, offset, place_of, with_short_names
 from streambench_magics.panel.strip import COLOURS, colour_number
 from streambench_magics.tables import as_text
 
@@ -91,7 +91,7 @@ def _row(frame: PanelState, number: int) -> str:
         f'<span style="color:{colour}">&#9632;</span> {escape(middle_cut(name, _NAME))}',
         f'<span style="color:{colour}">{_bar(frame, row)}</span>',
         escape(offset(row.position)),
-        figure(row.lag),
+        count_text(row.lag),
         escape(offset(row.checkpointed)),
         f"<b>{status}</b>" if status == "chosen" else status,
     )

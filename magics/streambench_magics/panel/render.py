@@ -16,7 +16,7 @@ from streambench.debug.view.rows import Row
 from streambench.debug.view.step_lines import UNKNOWN_RULE
 from streambench_magics.panel.figures import (
     bytes_text,
-    figure,
+    count_text,
     label,
     offset,
     place_of,
@@ -233,7 +233,7 @@ def _inputs(frame: PanelState, first_rows: Collection[int]) -> str:
     columns = {
         "name": [f"■ {label(frame, row)}" for row in frame.rows],
         "position": [offset(row.position) for row in frame.rows],
-        "lag": [figure(row.lag) for row in frame.rows],
+        "lag": [count_text(row.lag) for row in frame.rows],
         "rate": [short(row.rate) for row in frame.rows],
         # The columns stay where they are when a place in the queue has a digit more.
         "tag": [
@@ -309,7 +309,7 @@ def _input(frame: PanelState, row: Row, number: int) -> str:
     return (
         f'<tr class="{kind}" data-row="{number}" title="{escape(title)}">{first}'
         f'<td class="r sb-num sb-position">{escape(offset(row.position))}</td>'
-        f'<td class="r sb-num sb-lag">{figure(row.lag)}</td>'
+        f'<td class="r sb-num sb-lag">{count_text(row.lag)}</td>'
         f'<td class="r sb-num sb-rate sb-dim">{short(row.rate)}</td>'
         f"<td>{'' if row.folded else said}</td></tr>{parts}"
     )

@@ -14,7 +14,7 @@ from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
 from streambench.debug.view.standing import Standing
-from streambench_magics.panel.figures import LONG, figure, short
+from streambench_magics.panel.figures import LONG, count_text, short
 from streambench_magics.panel.state_tab import state_page
 from streambench_magics.panel.stop_tabs import breakpoints_page, small_button, watches_page
 from streambench_magics.panel.strip import sparkline
@@ -159,7 +159,8 @@ def _checkpoints(frame: PanelState) -> Tab:
     if len(lines) > _MOST_TASKS:
         lines = [(counted(len(lines), "task"), to_do_again(snapshot.partitions))]
     body = "".join(
-        f'<tr><td>{escape(task)}</td><td class="r sb-num">{figure(again)}</td></tr>' for task, again in lines
+        f'<tr><td>{escape(task)}</td><td class="r sb-num">{count_text(again)}</td></tr>'
+        for task, again in lines
     )
     again = to_do_again(snapshot.partitions)
     head = '<tr><th>task</th><th class="r">to do again after a crash now</th></tr>'
@@ -201,7 +202,7 @@ def _kept(commits: Sequence[KeptCommit]) -> str:
         f'<tr><td class="sb-num">{each.name}</td>'
         f'<td class="sb-num">{time.strftime("%H:%M:%S", time.localtime(each.time_ms / 1000))}</td>'
         f'<td class="sb-dim"><time data-at="{each.time_ms}"></time></td>'
-        f'<td class="r sb-num">{figure(each.again)}</td>'
+        f'<td class="r sb-num">{count_text(each.again)}</td>'
         f"<td>{rewind(each.name)}</td></tr>"
         for each in commits
     )
@@ -223,8 +224,8 @@ def _metrics(frame: PanelState) -> Tab:
         if frame.rate is None:
             name, rate = "rate while it ran", f"{short(frame.rates[-1])}/s"
         lines = _line(name, rate, most, sparkline(frame.rates, 0, "messages per second"))
-        most = f"{figure(max(frame.lags))} at most"
-        lines += _line("lag", figure(snapshot.lag), most, sparkline(frame.lags, 1, "messages left"))
+        most = f"{count_text(max(frame.lags))} at most"
+        lines += _line("lag", count_text(snapshot.lag), most, sparkline(frame.lags, 1, "messages left"))
         lines = f'<div class="sb-lines">{lines}</div>'
     figures = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][
         :_MOST_COUNTS
