@@ -225,7 +225,7 @@ def test_code_swapped_in_the_past_begins_a_branch(tally: Shell) -> None:
         "     3  mem.words.0@2  (round robin: nothing else was there)",
         "        message  a",
         "        counts[a]  n 1 -> 11",
-        '        -> mem.seen  {"seen": 3}  held until the commit',
+        '        -> mem.seen  {"seen": 3}  held until the branch is adopted',
     ]
     refused = tally.fails("%stream adopt")
     assert "outputs of the messages after 2 are out already" in refused
