@@ -99,7 +99,7 @@ class HeldOutputs:
         position = self._position()
         for item in collected:
             sent = with_round_robin_number(self._note(item), self.keyless)
-            sent.at = position
+            sent.at, sent.is_timed = position, isinstance(sent.at, int)
             self.sent.append((position, sent))
 
     def observe(self) -> None:

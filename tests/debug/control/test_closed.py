@@ -106,7 +106,7 @@ def test_a_mended_task_goes_on_at_the_message_that_failed(name: str, guarantee: 
     session.swap(Mended)
     assert session.state == "paused" and session.error is None
     session.step(1)
-    assert session.message.offset == "4" and session.message.message == {"key": "changed"}
+    assert session.message.offset == "4" and session.message.message == {"key": "gone"}
     session.run("caught-up")
     session.wait()
     fresh, _ = session_of(Mended, inputs, {"task.processing.guarantee": guarantee})

@@ -256,6 +256,12 @@ def test_the_cause_of_an_output_of_a_window_is_no_message() -> None:
     cause = session.cause(output)
     assert (cause.position, cause.ssp, cause.offset, cause.message) == (1, None, None, None)
     assert [each.key for each in cause.changes] == ["a", "windows"]
+    session.goto(0)
+    session.swap(Counter)
+    session.step()
+    (output,) = session.outputs()
+    assert (output.message, session.cause(output).offset) == ({"window": 1}, None)
+    session.go_live()
     session.stop()
 
 
