@@ -297,23 +297,24 @@ class StagingFiles:
                 self._directory.mkdir(exist_ok=True)
                 file = pa.OSFile(str(path), "wb")
             except FileNotFoundError as error:
-                raise StreamSystemError(
-                    f"{self._base} is not there: the write has ended without this process, or they do not "
-                    "share that directory"
-                ) from error
+                raise self._ended(self._base) from error
             self._open[partition] = path, file, pa.ipc.new_stream(file, STAGED)
         self._open[partition][2].write_batch(columns.cast(STAGED))
         self._messages[partition] = self._messages.get(partition, 0) + columns.num_rows
 
     def close(self) -> list[StagedFile]:
-        """Make the files durable; what was staged."""
+        """Make the files durable; what was staged. Raises StreamSystemError where another process has done
+        the step meanwhile."""
         found = []
         for number, (path, file, writer) in sorted(self._open.items()):
             writer.close()
             file.close()
             if self._durable:
-                with open(path, "rb") as written:
-                    os.fsync(written.fileno())
+                try:
+                    with open(path, "rb") as written:
+                        os.fsync(written.fileno())
+                except FileNotFoundError as error:
+                    raise self._ended(path) from error
             relative = str(path.relative_to(self._base))
             found.append(StagedFile(number, relative, self._messages[number]))
         if found and self._durable:
@@ -321,6 +322,12 @@ class StagingFiles:
             fsync_directory(self._directory.parent)
         self._open.clear()
         return found
+
+    def _ended(self, path: Path) -> StreamSystemError:
+        return StreamSystemError(
+            f"{path} is not there: the write has ended without this process, or they do not share that "
+            "directory"
+        )
 
     def _check_sizes(self, partition: int, columns: pa.RecordBatch) -> None:
         if columns.nbytes <= self._largest:

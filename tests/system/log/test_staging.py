@@ -228,6 +228,16 @@ def test_a_writer_that_gives_up_leaves_what_others_staged_under_its_name(log: Lo
     assert read(log) == [2, 1]
 
 
+def test_a_task_whose_step_another_process_does_meanwhile_says_so(log: Log) -> None:
+    late = StagedWrite(log, "out", "query").stage(0)
+    row = {"key": None, "message": b"1", "timestamp": None, "headers": None}
+    late.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
+    other = StagedWrite(log, "out", "query")
+    assert other.commit(0, stage(other, 0, [1]))
+    with pytest.raises(StreamSystemError, match=r"0.arrow is not there: the write has ended without this"):
+        late.close()
+
+
 def test_a_step_that_is_finished_late_takes_no_later_one_back(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
