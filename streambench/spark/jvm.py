@@ -29,6 +29,11 @@ class Jvm:
         self.is_late = False
         """It was killed because it did not exit in time."""
 
+    @property
+    def is_running(self) -> bool:
+        """True from its launch until its process has ended."""
+        return self._process is not None and self._process.poll() is None
+
     def launch(self, conf: SparkConf, output: BinaryIO) -> Any:
         """Start it; the gateway to it. What it prints goes to ``output``. Ctrl-C ends it before it raises
         KeyboardInterrupt."""

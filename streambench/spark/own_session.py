@@ -1,4 +1,4 @@
-"""A session with a JVM of its own: quiet, and gone with all its processes when it is closed.
+"""A session with a JVM of its own: quiet, and gone with all its processes when its last user closes it.
 
 It keeps to the loopback interface where the master is on this machine, and writes only below a temporary
 directory.
@@ -6,6 +6,7 @@ directory.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -13,8 +14,9 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import streambench
 from streambench.config import Config, masked
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+CHANGES = threading.RLock()
+"""Held while a session starts or ends: PySpark keeps its gateway and its context once for the process."""
 
 _EXIT_S = 20
 
@@ -53,7 +58,10 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class OwnSession(SessionHandle):
-    """A classic session with a JVM of its own."""
+    """A classic session with a JVM of its own. A process can have only one: all who use it at the same time
+    share it, and the last one that closes it ends it."""
+
+    _present: ClassVar[OwnSession | None] = None
 
     def __init__(self, master: str, config: Config) -> None:
         from pyspark import SparkConf, SparkContext
@@ -87,16 +95,49 @@ class OwnSession(SessionHandle):
                 )
             raise
         super().__init__(None, master)
+        self._users = 1
+        OwnSession._present = self
+
+    @classmethod
+    def present(cls) -> OwnSession | None:
+        """The one that this process has. One that was stopped from outside, or whose JVM has died, ends."""
+        found = cls._present
+        if found is None or found._is_usable:
+            return found
+        found.end(quickly=True)
+        return None
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._jvm.is_running and self._context is not None and self._context._jsc is not None
+
+    def is_of(self, spark: SparkSession) -> bool:
+        """True where it is the one that a user has got."""
+        return getattr(spark, "sparkContext", None) is self._context
+
+    def joined(self) -> JoinedSession:
+        """It, for one more user."""
+        self._users += 1
+        return JoinedSession(self)
+
+    def handed_out(self) -> SparkSession:
+        """The session for a user of this process, who ends it with its ``stop``; the end of the process does,
+        too."""
+        spark: Any = self.spark
+        spark.stop = partial(self.end, quickly=True)
+        atexit.register(self.end, quickly=True)  # Jupyter kills a kernel that takes long to end
+        return self.spark
 
     @property
     def spark(self) -> SparkSession:
         """The session itself. The JVM needs seconds for it, and containers do without."""
-        if self._spark is None:
-            from pyspark.sql import SparkSession
+        with CHANGES:
+            if self._spark is None:
+                from pyspark.sql import SparkSession
 
-            assert self._context is not None
-            self._spark = SparkSession(self._context)
-        return self._spark
+                assert self._context is not None
+                self._spark = SparkSession(self._context)
+            return self._spark
 
     @property
     def context(self) -> SparkContext | None:
@@ -112,16 +153,26 @@ class OwnSession(SessionHandle):
         return not is_local(self.master)
 
     def close(self, *, quickly: bool = False) -> None:
-        if self._directory.exists():
-            try:
-                if self._spark is not None:
-                    self._spark.stop()
-            except Exception as error:
-                log.debug(
-                    "while stopping the session: %s", error
-                )  # a JVM that has died by itself: what led here says more
-            finally:
-                self._release(keeps_archive=not quickly)
+        with CHANGES:
+            self._users -= 1
+            if self._users <= 0:
+                self.end(quickly=quickly)
+
+    def end(self, *, quickly: bool = False) -> None:
+        """End it for all who use it; may be called more than once. ``quickly``: as for ``close``."""
+        with CHANGES:
+            if OwnSession._present is self:
+                OwnSession._present = None
+            atexit.unregister(self.end)
+            if self._directory.exists():
+                try:
+                    if self._spark is not None:
+                        type(self._spark).stop(self._spark)
+                except Exception as error:
+                    # A JVM that has died by itself: what led here says more.
+                    log.debug("while stopping the session: %s", error)
+                finally:
+                    self._release(keeps_archive=not quickly)
 
     def _settings(self, master: str, config: Config) -> dict[str, str]:
         """Spark's configuration: ours, then what the job's says under ``spark.``."""
@@ -240,6 +291,33 @@ class OwnSession(SessionHandle):
             return self._jvm.end(seconds)
         except KeyboardInterrupt:
             return False
+
+
+class JoinedSession(SessionHandle):
+    """A session with a JVM of its own that another user of this process has started. Its master is shown as
+    Spark has it."""
+
+    def __init__(self, own: OwnSession) -> None:
+        super().__init__(None, with_attempts(own.master))
+        self._own = own
+
+    @property
+    def spark(self) -> SparkSession:
+        return self._own.spark
+
+    @property
+    def context(self) -> SparkContext | None:
+        return self._own.context
+
+    @property
+    def keeps_logs(self) -> bool:
+        return self._own.keeps_logs
+
+    def host(self) -> str:
+        return self._own.host()
+
+    def close(self, *, quickly: bool = False) -> None:
+        self._own.close(quickly=quickly)
 
 
 def _is_watched() -> bool:

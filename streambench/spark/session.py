@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.master import check_master, with_attempts
-from streambench.spark.own_session import OwnSession, signals_untouched
+from streambench.spark.own_session import CHANGES, OwnSession, signals_untouched
 from streambench.spark.session_handle import CONNECT_PORT, SessionHandle, first_line, setting
 
 if TYPE_CHECKING:
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SPECULATION = "speculation"
+_SPECULATION = "spark.speculation"
 _SHUT_OUT = "two attempts at one container would fence each other"
 _DEFAULT_MASTER = "local[*]"
 _CONNECT_S = 10
 
 
 def session_for(spark: SparkSession | None, master: str | None, config: Config) -> SessionHandle:
-    """The given session, else the active one, else that of ``spark-submit``, else a new one.
+    """The given session, else the active one, else that of ``spark-submit``, else a new one. One that was
+    started here for another user of this process ends when both have closed it.
 
     The new one is on ``master``, ``SPARK_REMOTE`` or the configuration's ``spark.master`` (``local[*]`` if
     none is given).
@@ -38,25 +39,26 @@ def session_for(spark: SparkSession | None, master: str | None, config: Config) 
     Raises MissingExtraError, and StreambenchError where Spark does not start or another session is there than
     ``master`` names."""
     require()
-    if spark is None:
-        spark = active_session()
+    with CHANGES:
+        own = OwnSession.present()
+        if own is not None and (spark is None or own.is_of(spark)):
+            if spark is None:
+                present = with_attempts(own.master)
+                _check_same(master, present, f"there is an active Spark session on {present}")
+            assert own.context is not None
+            _refuse_speculation(own.context.getConf().get(_SPECULATION, ""), "the session")
+            return own.joined()
+        if spark is None:
+            spark = active_session()
+            if spark is not None:
+                _check_same(master, _master(spark), f"there is an active Spark session on {_master(spark)}")
+        if spark is None and _is_submitted():
+            spark = _submitted(master, config)
         if spark is not None:
-            _check_same(master, _master(spark), f"there is an active Spark session on {_master(spark)}")
-    if spark is None and _is_submitted():
-        spark = _submitted(master, config)
-    if spark is not None:
-        _refuse_speculation(spark, "the session")
-        return SessionHandle(spark, _master(spark))
-    master = master or chosen_master(config)
-    if master.startswith("sc://"):
-        session = _ConnectSession(master)
-        try:
-            _refuse_speculation(session.spark, "the Spark Connect server")
-        except BaseException:
-            session.close()
-            raise
-        return session
-    return OwnSession(master, config)
+            _refuse_speculation(setting(spark, _SPECULATION), "the session")
+            return SessionHandle(spark, _master(spark))
+        master = master or chosen_master(config)
+        return _ConnectSession(master) if master.startswith("sc://") else OwnSession(master, config)
 
 
 def open_session(master: str | None = None, config: Config | Mapping[str, Any] | None = None) -> SparkSession:
@@ -64,26 +66,27 @@ def open_session(master: str | None = None, config: Config | Mapping[str, Any] |
 
     Deployments and DataFrames then use it as the active one.
 
-    It ends with this process, or with ``stop()``; what it has written to temporary files goes with the
-    process. ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``session_for`` raises."""
-    session = session_for(None, master, Config.of(config or {}))
-    atexit.register(session.close, quickly=True)  # Jupyter kills a kernel that takes long to end
+    It ends with its ``stop()``, or with this process; its JVM and its temporary files go with it.
+    ``config``: a job's, whose keys under ``spark.`` it takes. Raises what ``session_for`` raises."""
+    with CHANGES:
+        session = session_for(None, master, Config.of(config or {}))
+        own = OwnSession.present()
+        if own is not None:
+            return own.handed_out()
+    atexit.register(session.close, quickly=True)
     return session.spark
 
 
 def check_settings(config: Config) -> None:
     """Raise ConfigError for settings of the configuration under ``spark.`` that a deployment cannot live
     with."""
-    if config.below("spark.").get(_SPECULATION, "").strip().lower() == "true":
-        raise config.error(f"spark.{_SPECULATION}", f"is true: {_SHUT_OUT}; leave it out")
+    if (config.text(_SPECULATION) or "").strip().lower() == "true":
+        raise config.error(_SPECULATION, f"is true: {_SHUT_OUT}; leave it out")
 
 
-def _refuse_speculation(spark: SparkSession, which: str) -> None:
-    if setting(spark, f"spark.{_SPECULATION}").strip().lower() == "true":
-        raise ConfigError(
-            f"spark.{_SPECULATION} is true: {_SHUT_OUT}; start {which} without it",
-            key=f"spark.{_SPECULATION}",
-        )
+def _refuse_speculation(set_to: str | None, which: str) -> None:
+    if (set_to or "").strip().lower() == "true":
+        raise ConfigError(f"{_SPECULATION} is true: {_SHUT_OUT}; start {which} without it", key=_SPECULATION)
 
 
 def likely_master(config: Config) -> str:
@@ -178,6 +181,11 @@ class _ConnectSession(SessionHandle):
         except Exception as error:
             raise StreambenchError(f"cannot reach Spark Connect at {shown}: {first_line(error)}") from error
         super().__init__(spark, shown)
+        try:
+            _refuse_speculation(setting(spark, _SPECULATION), "the Spark Connect server")
+        except BaseException:
+            self.close()
+            raise
 
     def close(self, *, quickly: bool = False) -> None:
         self.spark.stop()

@@ -64,7 +64,7 @@ class SessionHandle:
         return setting(self.spark, "spark.driver.host") or "127.0.0.1"
 
     def close(self, *, quickly: bool = False) -> None:
-        """Release the session; may be called more than once. ``quickly``: only what has to be done."""
+        """Release the session, once for each ``session_for``. ``quickly``: only what has to be done."""
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -60,48 +60,79 @@ NOTHING_LEFT = """
 
 PROGRAM = """
 import json
+import time
 from pathlib import Path
+from threading import Thread
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
 from streambench import Config, OutgoingMessageEnvelope, StreambenchError, SystemStream
-from streambench.spark import deploy
+from streambench.spark import deploy, open_session
 
 OUT = SystemStream("log", "out")
+HERE = Path({directory!r})
+config = Config(json.loads((HERE / "config.json").read_text()))
+
+def wait_for(name):
+    while not (HERE / name).exists():
+        time.sleep(0.01)
 
 class Square:
     def process(self, envelope, collector, coordinator):
+        (HERE / "first-runs").touch()
+        wait_for("second-runs")
         print("what a task prints is Spark's")
         collector.send(OutgoingMessageEnvelope(OUT, envelope.message ** 2))
+
+class Waits:
+    def process(self, envelope, collector, coordinator):
+        wait_for("first-ended")
+
+class Second(Thread):
+    '''Deploys another job while the first one uses the session.'''
+
+    def run(self):
+        self.result = None
+        try:
+            other = config.with_values({{"job.name": "other"}})
+            self.result = deploy(other, Waits, progress=self.show)
+        finally:
+            self.go_on()
+
+    def show(self, progress):
+        if progress.stage == "running":
+            self.go_on()
+
+    def go_on(self):
+        (HERE / "second-runs").touch()
+
+second = Second()
+
+def show(progress):
+    # Only now: with one core for both, the second one would be first otherwise.
+    if (HERE / "first-runs").exists() and second.ident is None:
+        second.start()
 
 if __name__ == "__main__":
     # As a session that has ended leaves it, with a JVM that has died since.
     SparkContext._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=1))
     SparkContext._jvm = SparkContext._gateway.jvm
-    config = Config(json.loads(Path("config.json").read_text()))
-    result = deploy(config, Square, {arguments})
+    result = deploy(config, Square, master={master!r}, progress=show)
     print(json.dumps([result.messages, result.rounds, [each.number for each in result.containers]]))
-    {after}
+    # What the last container has printed, of which Spark keeps nothing, or only while the session lives.
+    print(Path(result.containers[1].log).read_text().splitlines())
+    spark = open_session()
+    (HERE / "first-ended").touch()
+    second.join()
+    print(second.result.messages, spark.range(3).count())
+    spark.stop()
+    {left}
     try:
-        refused = config.with_values({{"job.name": "other", "spark.executor.memory": "10m"}})
+        refused = config.with_values({{"job.name": "refused", "spark.executor.memory": "10m"}})
         deploy(refused, Square, master="local[2]")
     except StreambenchError as error:
         print(error)
-    {after_failure}
+    {left}
 """
-
-
-# What the last container has printed, of which Spark keeps nothing, or only while the session lives.
-PRINTED = "print(Path(result.containers[1].log).read_text().splitlines())"
-
-
-def in_a_program(job: Job, *, arguments: str, after: str) -> list[str]:
-    job.send(0, 20)
-    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
-    text = PROGRAM.format(arguments=arguments, after=after, after_failure=NOTHING_LEFT)
-    said = run_script(job.directory, text)
-    assert job.numbers() == [number**2 for number in range(20)]
-    return said
-
 
 # In make test the cluster alone: it starts all that a local master starts, and executors.
 MASTERS = ["local-cluster[1,1,512]", *(["local[2]"] if SOAK else [])]
@@ -110,15 +141,20 @@ MASTERS = ["local-cluster[1,1,512]", *(["local[2]"] if SOAK else [])]
 @pytest.mark.usefixtures("spark_installed")
 @pytest.mark.parametrize("master", MASTERS)
 def test_a_program_deploys_its_own_class_and_leaves_no_noise_or_process(job: Job, master: str) -> None:
+    """Two of its deployments share a session, which then is its own until it stops it."""
+    job.send(0, 20)
+    (job.directory / "config.json").write_text(json.dumps(dict(job.config)))
     installed = files_of_spark()
-    said = in_a_program(job, arguments=f"master={master!r}", after=f"{PRINTED}; {NOTHING_LEFT}")
-    refused = said.pop(3)
+    text = PROGRAM.format(directory=str(job.directory), master=master, left=NOTHING_LEFT)
+    *said, refused, left = run_script(job.directory, text)
     assert said == [
         "[20, 1, [0, 1]]",
         str(["what a task prints is Spark's"] * 10),
-        "0 processes left",
+        "20 3",
         "0 processes left",
     ]
+    assert job.numbers() == [number**2 for number in range(20)]
+    assert left == "0 processes left"
     assert re.fullmatch(r"Spark does not start on local\[2\]: .*[Ee]xecutor memory 10485760 .*", refused)
     assert files_of_spark() == installed
 

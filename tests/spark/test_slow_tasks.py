@@ -73,8 +73,10 @@ def test_what_an_interrupted_round_has_committed_is_shown_and_noted(spark: Any, 
 
 def test_a_deployment_goes_on_no_more_after_a_newer_start(spark: Any, job: Job) -> None:
     job.send(0, 10)
-    session = SharedSession(spark, None)
-    with closing(Deployment(job.config, Paced, session, "refuse", {}, goes_on=True)) as service:
+    with (
+        SharedSession(spark, None) as session,
+        closing(Deployment(job.config, Paced, session, "refuse", {}, goes_on=True)) as service,
+    ):
         assert service.caught_up().messages == 10
         newer = Container(job.config, Paced)
         newer.start()
