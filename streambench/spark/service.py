@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -35,6 +36,8 @@ _LONGEST_PAUSE_S = 300.0
 # Enough for any pause; 2 to the power of 1,024 is no float any more.
 _MOST_DOUBLINGS = 40
 _STUCK_S = 120.0
+# The packages of Spark's clients.
+_OF_SPARK = frozenset({"grpc", "py4j", "pyspark"})
 # Of the bound after which a round counts as stuck: how old the reported one may become.
 _REPORTED_EACH = 0.05
 
@@ -408,11 +411,8 @@ class Service:
         log.error("%s: %d failed in a row: %s", status.job, status.failures, status.error)
         if isinstance(error, DeployError):
             self._add(job, error.result)
-        # All jobs share the session: one gets another only after what may be a failure of Spark itself.
-        is_of_spark = (
-            error.is_of_spark if isinstance(error, DeployError) else not isinstance(error, StreambenchError)
-        )
-        if is_planned and is_of_spark:
+        # All jobs share the session: one gets another only after a failure of Spark itself.
+        if is_planned and _is_of_spark(error):
             self._session.close(quickly=True)
 
     @staticmethod
@@ -420,6 +420,14 @@ class Service:
         job.total = job.total.followed_by(result) if job.total else result
         job.status.rounds += result.rounds
         job.status.messages += result.messages
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """True for a failure of Spark itself. Where its JVM is gone, its client raises any kind of error."""
+    if isinstance(error, StreambenchError):
+        return isinstance(error, DeployError) and error.is_of_spark
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return isinstance(error, ConnectionError) or any(each.split(".")[0] in _OF_SPARK for each in modules)
 
 
 def _now_ms() -> int:

@@ -42,8 +42,8 @@ class SharedDirectory(Struct, frozen=True):
 @contextmanager
 def tokens(config: Config) -> Iterator[dict[str, SharedDirectory]]:
     """Per configuration key, the directory of the job's streams or checkpoints, with a token in it meanwhile.
-    Those that a run would create are created. Raises StreambenchError where one is full, or fails otherwise.
-    One that is only read gets no token, with a warning."""
+    Those that a run would create are created. Raises ConfigError where one cannot be, and StreambenchError
+    where one is full, or fails otherwise. One that is only read gets no token, with a warning."""
     written: dict[str, SharedDirectory] = {}
     try:
         for key, directory in _directories(config).items():
@@ -82,13 +82,12 @@ def _directories(config: Config) -> dict[str, Path]:
     for system in Systems(config).names():
         names = [name for name in config.below(f"systems.{system}.") if _is_path(name)]
         for key in (f"systems.{system}.{name}" for name in names):
-            path = config.path(key)
+            found[key] = config.path(key)
             if abilities_of(config, system).creates_path:
-                path.mkdir(parents=True, exist_ok=True)
-            found[key] = path
+                _create(config, key, found[key])
     if config.text("task.checkpoint.system") == "file":
-        found["task.checkpoint.path"] = path = config.directory_at("task.checkpoint.path")
-        path.mkdir(parents=True, exist_ok=True)
+        found["task.checkpoint.path"] = config.directory_at("task.checkpoint.path")
+        _create(config, "task.checkpoint.path", found["task.checkpoint.path"])
     # Of a file, the directory that it lies in.
     near = {key: path if path.is_dir() else path.parent for key, path in found.items()}
     return {key: path for key, path in near.items() if path.is_dir()}
@@ -101,6 +100,15 @@ def _warn_unproved(key: str, directory: Path) -> None:
         key,
         directory,
     )
+
+
+def _create(config: Config, key: str, path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise config.error(
+            key, f"the directory {path} cannot be created: {error.strerror}; make it, or name another one"
+        ) from error
 
 
 def _is_path(name: str) -> bool:

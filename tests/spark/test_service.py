@@ -189,6 +189,7 @@ def lost(kind: str) -> DeployError:
     [
         (lost(SPARK_ERROR), 1),
         (ConnectionRefusedError("the JVM is gone"), 1),
+        (NotADirectoryError("/data/jobs"), 0),
         (lost("FencedError"), 0),
         (JobRunningError("job is being deployed"), 0),
         (UnknownStreamError("log.in"), 0),
@@ -202,6 +203,13 @@ def test_only_a_failure_of_spark_takes_the_session_from_all(error: Exception, cl
 
     serve(lambda: 1, raises, lambda: 1, session=session)
     assert session.closed == closed
+
+
+def test_whatever_the_client_of_spark_raises_is_a_failure_of_spark() -> None:
+    conf = pytest.importorskip("pyspark").SparkConf(_jconf=object())  # of a JVM that is gone
+    session = Session()
+    serve(lambda: 1, lambda: conf.get("spark.master"), lambda: 1, session=session)
+    assert session.closed == 1
 
 
 def test_a_status_that_cannot_be_written_ends_no_job(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream
 from streambench.checkpoint.journal_records import JournalRecords
-from streambench.errors import ReplacedError
+from streambench.errors import ConfigError, ReplacedError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, task_output, worker
@@ -421,6 +421,16 @@ def test_a_directory_that_cannot_be_proved_shared_is_refused_or_warned_of(
             "that executors see the same directory"
         ]
     assert not list(job.directory.rglob(".streambench-*"))
+
+
+def test_a_directory_that_cannot_be_created_is_named_by_its_key(job: Job) -> None:
+    (job.directory / "file").touch()
+    values = {"systems.other.samza.factory": "log", "systems.other.path": job.directory / "file" / "below"}
+    with (
+        pytest.raises(ConfigError, match=r"systems\.other\.path.* cannot be created: Not a directory"),
+        tokens(job.config.with_values(values)),
+    ):
+        pass
 
 
 def test_an_executor_with_another_version_says_so(job: Job) -> None:
