@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,17 +15,33 @@ log = logging.getLogger(__name__)
 
 _NEVER_MS = 1 << 62
 
+_changes = threading.Lock()
+_silenced: dict[SparkContext, tuple[int, tuple[Any, ...]]] = {}
+"""How many deployments have silenced a context, and the steps that undo it."""
+
 
 @contextmanager
 def quiet(context: SparkContext | None) -> Iterator[None]:
     """Have the progress bars of Spark wait, and its warnings, where warnings are the lowest level that is
-    shown. A session that shows more was made to. None: a session of Spark Connect, which prints nothing."""
-    restores = [] if context is None else [_hide_bars(context), _hide_warnings(context)]
+    shown. A session that shows more was made to. None: a session of Spark Connect, which prints nothing.
+
+    Of deployments that overlap on one session, the last one that ends undoes it."""
+    if context is None:
+        yield
+        return
+    with _changes:
+        users, restores = _silenced.get(context) or (0, (_hide_bars(context), _hide_warnings(context)))
+        _silenced[context] = users + 1, restores
     try:
         yield
     finally:
-        for restore in restores:
-            _try(restore)
+        with _changes:
+            users, restores = _silenced.pop(context)
+            if users > 1:
+                _silenced[context] = users - 1, restores
+            else:
+                for restore in restores:
+                    _try(restore)
 
 
 def _hide_bars(context: Any) -> Any:

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from streambench.container.container import Container
 from streambench.spark import DeployError, DeployProgress, TakenOverError, deploy
 from streambench.spark.history import runs
 from streambench.spark.progress_view import busy_texts
+from streambench.spark.quiet import quiet
 from streambench.spark.rounds import Deployment
 from streambench.spark.shared_session import SharedSession
 from tests.spark.conftest import Job
@@ -106,3 +108,17 @@ def test_containers_take_about_as_long_where_one_partition_is_slow(spark: Any, j
         for result in (first, second)
     )
     assert after < before  # by how much depends on what else the machine does
+
+
+def test_deployments_that_overlap_leave_a_session_as_loud_as_it_was(spark: Any) -> None:
+    context = spark.sparkContext
+    root = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger
+    context.setLogLevel("WARN")
+    first, second = quiet(context), quiet(context)
+    levels = []
+    for step in (first.__enter__, second.__enter__, partial(first.__exit__, None, None, None)):
+        step()
+        levels.append(str(root().getLevel()))
+    second.__exit__(None, None, None)
+    assert (levels, str(root().getLevel())) == (["ERROR"] * 3, "WARN")
+    context.setLogLevel("ERROR")
