@@ -16,7 +16,7 @@ from streambench.config import Config
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.spark.master import check_master, with_attempts
 from streambench.spark.own_session import CHANGES, OwnSession, signals_untouched
-from streambench.spark.session_handle import CONNECT_PORT, SessionHandle, first_line, setting
+from streambench.spark.session_handle import CONNECT_PORT, SessionHandle, first_line, is_connect, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def session_for(spark: SparkSession | None, master: str | None, config: Config) 
             return own.joined()
         if spark is None:
             spark = active_session()
-            if spark is not None:
+            if spark is not None and not _is_on_server(spark, master):
                 _check_same(master, _master(spark), f"there is an active Spark session on {_master(spark)}")
         if spark is None and _is_submitted():
             spark = _submitted(master, config)
@@ -158,6 +158,16 @@ def _check_same(master: str | None, present: str, there: str) -> None:
         raise StreambenchError(
             f"{there}, and this process can have only one: stop it (spark.stop()), or name no master"
         )
+
+
+def _is_on_server(spark: SparkSession, url: str | None) -> bool:
+    """True for a client of the Spark Connect server of a URL. Its own ``spark.master`` is the server's."""
+    if url is None or not url.startswith("sc://") or not is_connect(spark):
+        return False
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    client: Any = spark.client
+    return bool(DefaultChannelBuilder(url).endpoint == getattr(client._builder, "endpoint", None))
 
 
 def _master(spark: SparkSession) -> str:

@@ -88,6 +88,24 @@ def test_a_missing_spark_connect_server_is_reported_without_its_token(
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("url", "is_same"), [("sc://here/;token=a", True), ("sc://here:1", False)])
+def test_the_active_client_of_the_named_connect_server_is_used(
+    spark_installed: None, monkeypatch: pytest.MonkeyPatch, url: str, is_same: bool
+) -> None:
+    from pyspark.sql.connect.client import SparkConnectClient
+    from pyspark.sql.connect.session import SparkSession
+
+    active = object.__new__(SparkSession)  # to make one asks the server
+    active._client = SparkConnectClient("sc://here:15002/;token=b")
+    monkeypatch.setattr("streambench.spark.session.active_session", lambda: active)
+    monkeypatch.setattr("streambench.spark.session.setting", lambda spark, key: "local[1]")
+    if is_same:
+        assert session_for(None, url, Config()).spark is active
+    else:
+        with pytest.raises(StreambenchError, match=r"there is an active Spark session on local\[1\]"):
+            session_for(None, url, Config())
+
+
 def test_python_workers_find_what_this_process_imports_by_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
