@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import Struct
@@ -12,9 +12,6 @@ from msgspec import Struct
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import show_rows
-
-if TYPE_CHECKING:
-    from streambench.spark.package import Package
 
 _COLUMNS = ("file", "bytes", "packed")
 _SHOWN = 3
@@ -146,8 +143,10 @@ def package(
         return
     packed = path.with_name(f"{path.stem}-packages.zip") if dependencies.with_dependencies else None
     command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master, packed)
-    found.check(path, files.allow_secrets or ())
-    archive, program, count = _write(found, path, packed, dependencies)
+    needed = None
+    if packed is not None:
+        needed = packages.Dependencies(packed, dependencies.platform or (), dependencies.python_version)
+    archive, program, count = found.write(path, allow_secrets=files.allow_secrets or (), dependencies=needed)
     if json:
         row = {"archive": str(archive), "program": str(program), "command": command[-1]}
         row |= {} if packed is None else {"packages": str(packed)}
@@ -164,24 +163,6 @@ def package(
         print(f"{module} is imported and not installed here: it is missing in requirements.txt")
     for line in command:
         print(line)
-
-
-def _write(
-    found: Package, path: Path, packed: Path | None, options: DependencyOptions
-) -> tuple[Path, Path, int]:
-    """Write all files together; the archive, the program, and the number of packages."""
-    from streambench.spark.dependencies import stage_dependencies
-    from streambench.spark.package import NEEDS
-    from streambench.spark.staged_files import StagedFiles
-
-    count = 0
-    with StagedFiles() as staged:
-        if packed is not None:
-            needs = found.files[NEEDS].decode()
-            count = stage_dependencies(needs, packed, staged, options.platform or (), options.python_version)
-        archive, program = found.stage(path, staged)
-        staged.put_in_place()
-    return archive, program, count
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 import javaproperties
 import msgspec
@@ -31,6 +32,7 @@ from streambench.errors import StreambenchError
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.clear_secrets import clear_secrets
+from streambench.spark.dependencies import stage_dependencies
 from streambench.spark.own_code import own_code, pinned
 from streambench.spark.session import check_settings
 from streambench.spark.staged_files import StagedFiles
@@ -81,6 +83,27 @@ class _About(Struct, frozen=True):
     streambench: str
 
 
+class Dependencies(Struct, frozen=True):
+    """The archive of the packages that a job needs: its ``path``, and for which Python, where it is another
+    than here. ``platforms`` and ``python_version`` are named as pip takes them."""
+
+    path: Path
+    platforms: Sequence[str] = ()
+    python_version: str | None = None
+
+    def stage(self, requirements: str, staged: StagedFiles) -> int:
+        """Stage it; the number of packages in it. Raises as ``stage_dependencies``."""
+        return stage_dependencies(requirements, self.path, staged, self.platforms, self.python_version)
+
+
+class Written(NamedTuple):
+    """The files of a job that was written, and the number of packages in the archive of its dependencies."""
+
+    archive: Path
+    program: Path
+    packages: int
+
+
 class Package(Struct, frozen=True):
     """A job to be written. ``files``: all of the archive, by name. ``secrets``: per key whose value was left
     out, the environment variable that it is taken from. ``absent``: modules that the code imports and that
@@ -99,34 +122,33 @@ class Package(Struct, frozen=True):
         """The name of the program that deploys it."""
         return f"submit_{_NAME.sub('_', self.name)}.py"
 
-    def write(self, path: Path, *, allow_secrets: Collection[str] = ()) -> tuple[Path, Path]:
-        """Write the archive and, beside it, the program for ``spark-submit``; both. An archive that is there
-        is replaced in one step. Raises StreambenchError as ``check``."""
-        self.check(path, allow_secrets)
-        with StagedFiles() as staged:
-            written = self.stage(path, staged)
-            staged.put_in_place()
-        return written
+    def write(
+        self, path: Path, *, allow_secrets: Collection[str] = (), dependencies: Dependencies | None = None
+    ) -> Written:
+        """Write the archive, the program for ``spark-submit`` beside it, and ``dependencies`` if there are
+        any: all together, or none. Files that are there are replaced.
 
-    def check(self, path: Path, allow_secrets: Collection[str] = ()) -> None:
-        """Raise StreambenchError where another file has one of their paths, or a file of the job holds a
-        secret. Also where an allowed place holds none. ``allow_secrets``: places, as FILE:LINE, that are
-        packed though they look like secrets."""
+        ``allow_secrets``: places, as FILE:LINE, that are packed though they look like secrets. Raises
+        StreambenchError where another file has one of their paths, or a file of the job holds a secret. Also
+        where an allowed place holds none, and as ``stage_dependencies``."""
         self._check_secrets(allow_secrets)
+        program = path.with_name(self.launcher)
+        self._check_paths(path, program)
+        with StagedFiles() as staged:
+            count = 0 if dependencies is None else dependencies.stage(self.files[NEEDS].decode(), staged)
+            staged.write(path, _zipped(self.files))
+            staged.write(program, _LAUNCHER.encode())
+            staged.put_in_place()
+        return Written(path, program, count)
+
+    def _check_paths(self, path: Path, program: Path) -> None:
+        """Refuse to replace files of other kinds."""
         if path.exists() and not is_package(path):
             raise StreambenchError(
                 f"{path} is no packaged job: name another file with --output, or delete it"
             )
-        program = path.with_name(self.launcher)
         if program.exists() and (not program.is_file() or program.read_bytes() != _LAUNCHER.encode()):
             raise StreambenchError(f"{program} is a file of another kind: move it away")
-
-    def stage(self, path: Path, staged: StagedFiles) -> tuple[Path, Path]:
-        """Stage the archive and the program; the places of both."""
-        program = path.with_name(self.launcher)
-        staged.write(path, _zipped(self.files))
-        staged.write(program, _LAUNCHER.encode())
-        return path, program
 
     def _check_secrets(self, allowed: Collection[str]) -> None:
         by_place = {":".join(each.split(":", 2)[:2]): each for each in self.clear}

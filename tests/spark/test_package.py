@@ -58,7 +58,7 @@ def with_code(job: Job, **settings: str) -> Job:
 
 
 def written(job: Job, path: str = "job.zip") -> Path:
-    archive, _ = package(Config.from_file(job.directory / "job.properties")).write(job.directory / path)
+    archive, *_ = package(Config.from_file(job.directory / "job.properties")).write(job.directory / path)
     return archive
 
 
