@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -114,7 +113,7 @@ def rows_of(run: Any, *, is_live: bool) -> list[tuple[int, int | None]]:
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1])], names=["id"])
     batches = counted.CountedContainers(run, is_live=is_live)(iter([numbers]))
     rows = [row for batch in batches for row in batch.to_pylist()]
-    return [(each["messages"], each["report"] and pickle.loads(each["report"]).number) for each in rows]
+    return [(each["messages"], each["report"] and Report.from_bytes(each["report"]).number) for each in rows]
 
 
 def test_counts_add_up_to_the_messages_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
