@@ -38,7 +38,11 @@ class Failure(Struct, frozen=True):
         text = redacted(described(error))
         if not isinstance(error, TaskError):
             return cls(container, kind, text, user_frames(error))
-        key = error.key if error.key is None or isinstance(error.key, str) else represented(error.key)
+        key = error.key
+        if isinstance(key, str):
+            key = str.__str__(key)  # a class of its own, such as NumPy's, is not known everywhere
+        elif key is not None:
+            key = represented(key)
         return cls(
             container,
             kind,

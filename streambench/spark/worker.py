@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,24 @@ class Report(Struct):
         """The report on its way to the driver. It is no pickle: the server of Spark Connect that passes it on
         may be another's, and must not run code there."""
         try:
-            return _encode(self)
-        except UnicodeEncodeError:  # the text of an error may be anything
-            return _encode(_encodable(self))
+            return _readable(self)
+        # The text of an error, a key or an offset of a plug-in may be anything.
+        except Exception:
+            pass
+        try:
+            return _readable(_encodable(self))
+        except Exception as error:
+            return _readable(_encodable(self._reduced(error)))
+
+    def _reduced(self, error: Exception) -> Report:
+        """The report without what could not be encoded, which must not hide how the container failed."""
+        failure = self.failure
+        if failure is None:
+            text = f"it has ended, but its report cannot be sent to the driver: {described(error)}"
+            kept = Failure(self.number, StreambenchError.__name__, text, "")
+        else:
+            kept = Failure(failure.container, failure.kind, failure.text, failure.frames, failure.task)
+        return Report(self.number, self.attempt, self.host, self.process, failure=kept, log=self.log)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
@@ -144,15 +160,24 @@ class Report(Struct):
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def _readable(report: Report) -> bytes:
+    """A report as bytes of which the driver can make one again. Raises what msgspec does where it cannot."""
+    data = _encode(report)
+    _decoder().decode(data)
+    return data
+
+
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[Report]:
     return msgspec.msgpack.Decoder(Report)
 
 
 def _encodable(value: Any) -> Any:
-    """A value with other characters for those that UTF-8 does not have."""
+    """A value with other characters for those that UTF-8 does not have, and of plain types."""
     if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
+        return str.encode(value, errors="backslashreplace").decode()
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Struct):
         return type(value)(*(_encodable(getattr(value, name)) for name in value.__struct_fields__))
     if isinstance(value, Mapping):

@@ -10,14 +10,16 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from streambench import OutgoingMessageEnvelope, StreambenchError, StreamTask, SystemStream
 from streambench.checkpoint.journal_records import JournalRecords
-from streambench.errors import ConfigError, ReplacedError
+from streambench.errors import ConfigError, ReplacedError, TaskError
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import running, task_output, worker
@@ -123,6 +125,43 @@ def test_a_report_is_at_the_driver_what_it_was(job: Job, monkeypatch: pytest.Mon
     assert ended == reports[1]
     assert failed.failure is not None and "a lone \\ud800" in failed.failure.text
     assert (failed.starts, failed.warnings) == (reports[0].starts, reports[0].warnings)
+
+
+class Tag(str):
+    """A key of a serde of one's own."""
+
+
+@pytest.mark.parametrize(
+    ("key", "offset", "last", "is_kept"),
+    [(Tag("a"), "7", "6", True), ("a", Tag("7"), Tag("6"), True), (1, 7, 1 << 70, False)],
+)
+def test_a_failure_at_values_of_any_type_reaches_the_driver(
+    monkeypatch: pytest.MonkeyPatch, key: Any, offset: Any, last: Any, is_kept: bool
+) -> None:
+    def fails(*given: object) -> None:
+        raise TaskError(
+            "the real failure", task="Partition 0", ssp=IN[0], offset=offset, key=key, last_offset=last
+        )
+
+    monkeypatch.setattr(worker, "_run", fails)
+    containers = RunContainers(b"")
+    monkeypatch.setattr(containers, "_unpacked", lambda: SimpleNamespace(output=""))
+    (data,) = containers.run_row(0)
+    failure = Report.from_bytes(data).failure
+    assert failure is not None and "the real failure" in failure.text
+    assert (failure.kind, failure.task) == ("TaskError", "Partition 0")
+    if is_kept:
+        assert (failure.key, failure.offset, failure.last_offset) == ("a", "7", "6")
+
+
+def test_a_report_of_values_of_any_type_is_sent_or_says_why_not() -> None:
+    report = Report(0, 0, "host", 1, messages=np.int64(3), offsets={IN[0]: ("0", Tag("3"))})
+    assert Report.from_bytes(report.to_bytes()) == Report(
+        0, 0, "host", 1, messages=3, offsets={IN[0]: ("0", "3")}
+    )
+    odd: Any = object()
+    failure = Report.from_bytes(Report(0, 0, "host", 1, starts={IN[0]: odd}).to_bytes()).failure
+    assert failure is not None and "its report cannot be sent" in failure.text
 
 
 def test_a_container_of_several_partitions_reports_the_messages_of_each(job: Job) -> None:
