@@ -145,7 +145,7 @@ class StagedWrite:
                 self._append(step, number, decided)
         except FileNotFoundError as error:
             if self._is_done(step):
-                return True  # another process committed the same record, and was faster
+                return False  # by another process, which was faster and has removed what was staged
             raise _missing(error) from error
         self._finish(step)
         return True
@@ -172,7 +172,7 @@ class StagedWrite:
         for each in files:
             path = self._directory / each.path
             if not path.exists():
-                raise _missing(FileNotFoundError(2, "", str(path)))
+                raise FileNotFoundError(2, "", str(path))
 
     def _decide(self, step: int, files: Sequence[StagedFile]) -> _Record:
         """The record of a step: the one that is there, else one of these files."""

@@ -238,6 +238,21 @@ def test_a_task_whose_step_another_process_does_meanwhile_says_so(log: Log) -> N
         late.close()
 
 
+def test_a_step_that_another_process_does_first_is_no_error(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, other = StagedWrite(log, "out", "query"), StagedWrite(log, "out", "query")
+    files, decide = stage(late, 0, [1, 2]), late._decide
+
+    def decide_late(step: int, files: Sequence[StagedFile]) -> Any:
+        assert other.commit(0, stage(other, 0, [1, 2]))
+        return decide(step, files)
+
+    monkeypatch.setattr(late, "_decide", decide_late)
+    assert not late.commit(0, files)
+    assert (read(log), staged_files(log)) == ([2, 1], [".staging/out/query/done.json"])
+
+
 def test_a_step_that_is_finished_late_takes_no_later_one_back(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
