@@ -133,7 +133,7 @@ class StagedWrite:
         Raises StreamSystemError where a file is not there, and what an append raises; the step can be
         committed again then."""
         if self._is_done(step):
-            self.discard(step, files)
+            self._clean(step)  # also what a process left that was killed after the step, or in a repeat of it
             return False
         self._directory.mkdir(parents=True, exist_ok=True)
         try:

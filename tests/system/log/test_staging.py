@@ -253,6 +253,30 @@ def test_a_step_that_another_process_does_first_is_no_error(
     assert (read(log), staged_files(log)) == ([2, 1], [".staging/out/query/done.json"])
 
 
+def test_a_repeat_removes_what_killed_processes_left_of_a_step(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = StagedWrite(log, "out", "query")
+    files = [*stage(killed, 0, [1]), *stage(killed, 0, [2])]
+    stage(killed, 0, [9])  # an attempt that did not succeed
+
+    def crash(step: int) -> None:
+        raise Crash
+
+    monkeypatch.setattr(killed, "_clean", crash)
+    with pytest.raises(Crash):
+        killed.commit(0, files)
+    assert len(staged_files(log)) == 5
+    for _ in range(2):
+        stage(StagedWrite(log, "out", "query"), 0, [5])  # an executor that is killed in the repeat
+        repeat = StagedWrite(log, "out", "query")
+        ahead = stage(repeat, 1, [3])
+        assert not repeat.commit(0, stage(repeat, 0, [1, 2]))
+        assert staged_files(log) == [".staging/out/query/done.json", f".staging/out/query/{ahead[0].path}"]
+        repeat.discard(1, ahead)
+    assert read(log) == [2, 1]
+
+
 def test_a_step_that_is_finished_late_takes_no_later_one_back(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
