@@ -63,6 +63,7 @@ class SparkJob:
         # Waited for instead of the thread: up to Python 3.12, a ``join`` that KeyboardInterrupt ends takes
         # the thread for dead.
         self._ended = threading.Event()
+        self._is_cancelled = False
         self._began = self._shown_next = 0.0
         self._showing: threading.Thread | None = None
 
@@ -92,7 +93,9 @@ class SparkJob:
             self._ended.wait(_AGAIN_S)
 
     def cancel(self) -> None:
-        """Have Spark cancel the job, and do not wait for that."""
+        """Have Spark cancel the job, and do not wait for that. One that Spark does not have yet is not handed
+        to it any more."""
+        self._is_cancelled = True
         try:
             self._cancel()
         except Exception as error:
@@ -142,6 +145,10 @@ class SparkJob:
                 if self._context is not None:
                     # Of this thread alone, and of the jobs that it starts.
                     self._context.setJobGroup(self._tag, f"{self._title}: {_containers(numbers)}{self._work}")
+                # What comes before can take seconds, in which Spark knows of no job that it could cancel.
+                if self._is_cancelled:
+                    self.reason = "cancelled"
+                    return
                 self.reports = [Report.from_bytes(each) for each in self._collected(frame)]
         except BaseException as error:
             self.reason = reason_of(error)

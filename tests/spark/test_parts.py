@@ -8,6 +8,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from streambench import Config, StreambenchError, TaskError
 from streambench.cli.deploy_rows import dry_run_line
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
-from streambench.spark import register
+from streambench.spark import register, spark_job
 from streambench.spark.master import with_attempts
 from streambench.spark.outcome import warning_lines
 from streambench.spark.own_session import _import_path
@@ -279,6 +281,34 @@ def test_a_spark_job_with_interrupted_waiting_lives_and_can_be_cancelled() -> No
     assert job.alive
     job.interrupt(60)
     assert spark.cancelled.is_set() and not job.alive
+
+
+def test_a_job_that_is_cancelled_before_spark_has_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    registering, cancelled = threading.Event(), threading.Event()
+    calls: list[str] = []
+
+    @contextmanager
+    def counted(*given: object, is_live: bool) -> Iterator[Any]:
+        registering.set()
+        assert cancelled.wait(60)
+        yield SimpleNamespace(collect=lambda: calls.append("collect") or [])
+
+    context = SimpleNamespace(
+        addJobTag=lambda tag: None,
+        setJobGroup=lambda *texts: None,
+        cancelJobsWithTag=lambda tag: calls.append("cancel"),
+    )
+    session: Any = SimpleNamespace(context=context, spark=None, master="yarn", shows_metrics=True)
+    monkeypatch.setattr(spark_job, "counted_reports", counted)
+    run: Any = SimpleNamespace(numbers=(0,))
+    job = SparkJob(session, run, "a job")
+    job.start()
+    assert registering.wait(60)
+    job.cancel()
+    cancelled.set()
+    assert not job.wait(60)
+    assert (calls, job.reason, job.reports) == (["cancel"], "cancelled", [])
 
 
 def test_a_dry_run_of_many_containers_names_the_smallest_and_the_largest() -> None:
