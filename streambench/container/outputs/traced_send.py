@@ -89,14 +89,15 @@ def sent_noter(serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | 
 
 
 def _kept(serde: Serde | None, value: Any) -> Any:
-    """A key or message as it leaves: encoded, else a copy. One that cannot be encoded is refused when it is
-    sent."""
+    """A key or message as it leaves: encoded, else a copy. Also a copy where it cannot be encoded, so that
+    sending the copy refuses it, too."""
     if value is None:
         return None
     try:
         # A copy of the right size: some encoders return bytes from a buffer that is larger.
         return detached(value) if serde is None else b"%b" % serde.to_bytes(value)
-    except SerdeError:
-        return value
     except Exception:
-        return None
+        try:
+            return detached(value)
+        except SerdeError:
+            return value

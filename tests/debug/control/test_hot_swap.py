@@ -15,6 +15,7 @@ from streambench.errors import ConfigError, ContainerStateError, SerdeError, Tas
 from tests.debug.control.test_time_travel import Counter, messages, session_of, shown
 
 EXACTLY_ONCE = {"task.processing.guarantee": "exactly-once", "task.checkpoint.system": "mem"}
+JSON = {"systems.mem.streams.json.samza.msg.serde": "json"}
 
 
 class Doubling(Counter):
@@ -437,11 +438,20 @@ class Unsendable(Numbering):
         collector.send("mem.out", threading.Lock())
 
 
-def test_adopting_what_cannot_be_sent_fails_with_nothing_committed() -> None:
-    session, bench = session_of(Numbering, words("aaa"), {**EXACTLY_ONCE, "task.commit.ms": -1})
+class Wrong(Numbering):
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        collector.send("mem.json", {1, 2})
+        collector.send("mem.json", {"seen": 1})
+
+
+@pytest.mark.parametrize("task", [Unsendable, Wrong])
+def test_adopting_what_cannot_be_sent_fails_with_nothing_committed(task: type[Numbering]) -> None:
+    config = {**EXACTLY_ONCE, **JSON, "task.commit.ms": -1}
+    session, bench = session_of(Numbering, words("aaa"), config)
     session.step(3)
     session.back()
-    session.swap(Unsendable)
+    session.swap(task)
     with pytest.raises(SerdeError, match="cannot be sent"):
         session.adopt()
     assert session.state == "failed"
@@ -473,13 +483,6 @@ def test_dead_letters_of_what_is_adopted_are_sent() -> None:
     assert len(dead) == 3
 
 
-class Wrong(Numbering):
-    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
-        super().process(envelope, collector, coordinator)
-        collector.send("mem.json", {1, 2})
-        collector.send("mem.json", {"seen": 1})
-
-
 @pytest.mark.parametrize("guarantee", [{}, EXACTLY_ONCE])
 @pytest.mark.parametrize(
     ("fate", "dead"),
@@ -491,7 +494,7 @@ class Wrong(Numbering):
 def test_an_output_that_is_refused_is_its_dead_letter_or_nothing(
     guarantee: dict[str, Any], fate: dict[str, Any], dead: list[str]
 ) -> None:
-    config = {"systems.mem.streams.json.samza.msg.serde": "json", "task.commit.ms": -1}
+    config = {**JSON, "task.commit.ms": -1}
     session, _ = session_of(Wrong, words("aa"), {**config, **fate, **guarantee})
     session.step(2)
     sent = ["mem.out", "mem.json", *dead] * 2
