@@ -154,7 +154,10 @@ class Report(Struct):
         try:
             return _decoder().decode(data)
         except msgspec.MsgspecError as error:
-            raise StreambenchError(f"what it returned is no report of a container: {error}") from None
+            raise StreambenchError(
+                f"what it returned is no report of a container: {error}; "
+                "install the same version of streambench on driver and executors"
+            ) from None
 
 
 _encode = msgspec.msgpack.Encoder().encode

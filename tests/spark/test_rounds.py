@@ -162,8 +162,10 @@ HARM: list[str] = []
 
 def test_reports_from_a_foreign_server_run_no_code(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DirectSpark, "collect", lambda self: [pickle.dumps(Foreign())])
-    with deployment(job, Forward) as rounds, pytest.raises(DeployError, match="it returned is no report"):
+    with deployment(job, Forward) as rounds, pytest.raises(DeployError) as refused:
         rounds.caught_up()
+    assert "it returned is no report of a container" in str(refused.value)
+    assert "install the same version of streambench on driver and executors" in str(refused.value)
     assert HARM == []
 
 
