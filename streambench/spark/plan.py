@@ -115,7 +115,8 @@ def make_plan(
         history = history_beside(config, manager, name)
         mark = "" if backfill is None else backfill.mark(name, config.required("job.id"))
         check_backfill(name, former, mark)
-        if backfill is not None and former is not None and not former.backfill:
+        is_unmarked = former is not None and not former.backfill
+        if backfill is not None and is_unmarked and (history is not None or places.takes_marks(manager)):
             _check_begun(backfill, history, name)
         model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)

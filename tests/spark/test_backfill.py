@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streambench import Config, OutgoingMessageEnvelope, SystemStream
+from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.errors import ConfigError, OffsetError, UnknownStreamError
 from streambench.job.run import run
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -17,6 +18,7 @@ from streambench.spark.history import Run, note
 from streambench.spark.history_records import history_of
 from streambench.spark.plan import make_plan, open_generation
 from streambench.spark.running import DeploymentLock
+from streambench.system.log import LogSystemFactory
 from tests.spark.conftest import Job
 
 OUT = SystemStream("log", "out")
@@ -144,6 +146,49 @@ def test_backfills_of_two_jobs_do_not_meet_under_one_name(job: Job) -> None:
     begin_backfill(job, "a", "b-c")
     with pytest.raises(ConfigError, match="would be a-b-c-1, which is the backfill b-c of a-1 alre"):
         begin_backfill(job, "a-b", "c")
+
+
+class WithoutMarks(JournalCheckpointManager):
+    """As a plug-in may have it, which knows neither backfills nor histories."""
+
+    def open_generation(self, assignment, *, now_ms, places=None):  # type: ignore[override]
+        return super().open_generation(assignment, now_ms=now_ms, places=places)
+
+
+class LosesMarks(JournalCheckpointManager):
+    def open_generation(self, assignment, *, now_ms, places=None, **more):
+        return super().open_generation(assignment, now_ms=now_ms, places=places)
+
+
+class KeepsWithoutMarks(LogSystemFactory):
+    kind: type[JournalCheckpointManager] = WithoutMarks
+
+    def get_checkpoint_manager(self, system, config, job):
+        manager = self.kind(config.path(f"systems.{system}.path") / "own" / job, job, keep=3)
+        manager.directory = None
+        return manager
+
+
+class KeepsAndLosesMarks(KeepsWithoutMarks):
+    kind = LosesMarks
+
+
+def kept_by(job: Job, factory: type[KeepsWithoutMarks]) -> None:
+    """Have a plug-in keep the checkpoints of a job."""
+    own = {"systems.own.samza.factory": f"{__name__}:{factory.__name__}", "systems.own.path": job.directory}
+    job.config = job.config.with_values({**own, "task.checkpoint.system": "own"})
+
+
+def test_a_backfill_goes_on_where_a_plug_in_marks_no_checkpoints(job: Job) -> None:
+    job.send(0, 10)
+    kept_by(job, KeepsWithoutMarks)
+    assert [begin_backfill(job, "job", "fixed") for _ in range(2)] == [2, 3]
+
+
+def test_a_plug_in_that_takes_a_mark_and_does_not_keep_it_is_named(job: Job) -> None:
+    kept_by(job, KeepsAndLosesMarks)
+    with pytest.raises(ConfigError, match="LosesMarks.open_generation takes backfill='fixed of job-1', and"):
+        begin_backfill(job, "job", "fixed")
 
 
 @pytest.mark.parametrize(("rounds", "goes_on"), [(["fixed"], True), (["", "fixed"], False), ([], False)])
