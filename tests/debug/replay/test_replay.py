@@ -439,7 +439,6 @@ import os, signal, sys
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
-from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of, process_all
 
 session = Session(Container(config_of(Path(sys.argv[1])), process_all))
@@ -456,7 +455,6 @@ import os, signal, sys, time
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
-from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of
 
 class SlowToCopy:
@@ -497,7 +495,6 @@ import resource, sys
 from pathlib import Path
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
-from streambench.debug.replay.replay_summary import summary_lines
 from tests.container.test_failure_capture import config_of, process_all
 
 # Outputs stay in memory: only the recording meets the limit.
