@@ -48,7 +48,6 @@ class Records(HotSwap):
         StreambenchError where the file cannot be written, or is no recording."""
         self._history()
         target = Path(path).absolute()
-        check_target(Path(path))
         if self.container.state not in ("new", "running") and not self.can_resume:
             raise ContainerStateError(
                 f"{self.name} is {self.container.state}, and this session ended: record its next one, before "
@@ -59,6 +58,8 @@ class Records(HotSwap):
                 f"{self.name} is being recorded already, to {shown_path(self._recorder.path)}: "
                 f"{words('stop recording')} ends that"
             )
+        # Its own recording has the lock of that file: to record twice has the remedy above.
+        check_target(Path(path))
 
         def begin() -> None:
             self._to_record, self._warned_of = (target, mb), None
