@@ -154,22 +154,32 @@ def shown(shell: InteractiveShell, error: BaseException) -> list[str]:
     return lines
 
 
-def _shown_as(error: BaseException, known: dict[int, BaseException]) -> BaseException:
+def _shown_as(error: BaseException, known: dict[int, BaseException | None]) -> BaseException:
     """An exception to be shown instead of another one. It has a class of the same name, the user's frames,
-    and a text that moves no cursor and forges no line. ``known``: those of its chain that are made."""
+    and a text that moves no cursor and forges no line. ``known``: those that are made, by the identity of
+    what they stand for; None for a group whose parts are being made."""
     text = in_own_lines(redacted(text_of(error)))
-    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    parts = []
+    if isinstance(error, BaseExceptionGroup):
+        # A part may have its group as its context: a task that unwraps a group raises such a part.
+        known[id(error)] = None
+        for each in error.exceptions:
+            part = known[id(each)] if id(each) in known else _shown_as(each, known)
+            if part is not None:
+                parts.append(part)
     base: type = ExceptionGroup if parts else Exception
     kind = type(
         type(error).__name__, (base,), {"__str__": lambda _: text, "__module__": type(error).__module__}
     )
-    found: BaseException = kind(*([text, [_shown_as(each, known) for each in parts]] if parts else []))
+    found: BaseException = kind(*([text, parts] if parts else []))
     known[id(error)] = found
     found.__traceback__ = users_frames(error.__traceback__)
     for name in ("__cause__", "__context__"):
         chained = getattr(error, name)
-        if chained is not None and len(known) < _LONGEST_CHAIN:
-            setattr(found, name, known.get(id(chained)) or _shown_as(chained, known))
+        if id(chained) in known:
+            setattr(found, name, known[id(chained)])
+        elif chained is not None and len(known) < _LONGEST_CHAIN:
+            setattr(found, name, _shown_as(chained, known))
     found.__suppress_context__ = error.__suppress_context__
     for note in getattr(error, "__notes__", []):
         found.add_note(in_own_lines(redacted(str(note))))

@@ -158,6 +158,18 @@ def test_an_endless_chain_of_exceptions_is_shown_in_part(ip_empty: Shell) -> Non
     assert 50 < shown.count("ValueError: again") < 200 and "%stream step echo: it goes on" in shown
 
 
+@pytest.mark.parametrize("of", ["part", "part from None", "part from group", "group"])
+def test_a_part_of_a_group_that_is_raised_alone_is_shown(ip_empty: Shell, of: str) -> None:
+    part = "part = ValueError('plain'); group = ExceptionGroup('all', [part]); part.__context__ = group"
+    ip_empty.run(failing_task(f"{part}; raise {of}"))
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 1")
+    ip_empty.run("%stream send mem.in fail --config echo")
+    ip_empty.run("%stream create echo --task Echo --config echo")
+    shown = ip_empty.fails("%stream step")
+    assert "ValueError: plain" in shown and "%stream step echo: it goes on" in shown
+
+
 def test_the_lines_of_an_exception_stay_lines(ip_empty: Shell) -> None:
     ip_empty.run(failing_task("raise ValueError('2 errors\\n  name: missing\\n  age: no number')"))
     ip_empty.run(CONFIG)
