@@ -187,9 +187,11 @@ def _shown_as(error: BaseException, known: dict[int, BaseException | None]) -> B
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that led to it; one that was suppressed ends the chain."""
-    while error is not None:
+    """An exception and those that led to it, each once; one that was suppressed ends the chain."""
+    seen = set()
+    while error is not None and id(error) not in seen:
         yield error
+        seen.add(id(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 

@@ -158,7 +158,7 @@ def test_an_endless_chain_of_exceptions_is_shown_in_part(ip_empty: Shell) -> Non
     assert 50 < shown.count("ValueError: again") < 200 and "%stream step echo: it goes on" in shown
 
 
-@pytest.mark.parametrize("of", ["part", "part from None", "part from group", "group"])
+@pytest.mark.parametrize("of", ["part", "part from None", "part from group", "part from part", "group"])
 def test_a_part_of_a_group_that_is_raised_alone_is_shown(ip_empty: Shell, of: str) -> None:
     part = "part = ValueError('plain'); group = ExceptionGroup('all', [part]); part.__context__ = group"
     ip_empty.run(failing_task(f"{part}; raise {of}"))
