@@ -6,16 +6,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
 from streambench import imports as load
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.errors import described
+from streambench.errors import StreambenchError, described
 from streambench.job.running import IfRunning, container_holders, remaining
 from streambench.spark import task_output
 from streambench.spark.backfill import Backfill
@@ -56,6 +57,8 @@ log = logging.getLogger(__name__)
 
 OnProgress = Callable[[DeployProgress], object]
 
+_T = TypeVar("_T")
+
 LOOK_S = 1.0
 """Seconds between two looks if another start has taken the job over."""
 
@@ -65,6 +68,7 @@ _INTERRUPT_S = 15
 _KILLED_WITHIN_S = 10.0
 # A container reports four times a second, and once a second while one message takes it long.
 _REPORTS_WITHIN_S = 1.5
+_AT_ONCE_S = 1.0
 
 
 class Watching(TypedDict, total=False):
@@ -287,32 +291,43 @@ class Deployment:
 
     def _stop(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float, listener: Listener) -> None:
         """Cancel the job of a round that was interrupted, and note how far it came once its containers have
-        ended. A second interrupt ends the wait for them: what they commit from then on is not noted."""
+        ended. A second interrupt ends the wait for them, and what they commit from then on is not noted. Nor
+        is anything else, where their checkpoints do not answer at once."""
+        at_once = True
         try:
             job.cancel()
             seconds = round(time.monotonic() - began, 3)
             note(planned.history, replace(begun, seconds=seconds, outcome="interrupted"))
             self._interrupt(job, planned.model.name, listener)
+            at_once = False
         except BaseException:
             job.cancel()
             raise
         finally:
-            self._note_interrupted(planned, job, begun, began)
+            self._note_interrupted(planned, job, begun, began, at_once=at_once)
 
-    def _note_interrupted(self, planned: DeployPlan, job: SparkJob, begun: Run, began: float) -> None:
-        """Show and note how far the containers came by their checkpoints."""
+    def _note_interrupted(
+        self, planned: DeployPlan, job: SparkJob, begun: Run, began: float, *, at_once: bool
+    ) -> None:
+        """Show and note how far the containers came by their checkpoints. ``at_once``: only where these
+        answer within a second."""
+
+        def reached() -> tuple[DeployedContainer, ...]:
+            return outcome(planned, job.reports, "interrupted")
+
         try:
-            result = self._cut = DeployResult(
-                job=planned.model.name,
-                containers=outcome(planned, job.reports, "interrupted"),
-                seconds=time.monotonic() - began,
-                generation=begun.generation,
-                master=begun.master,
-                rounds=1,
-            )
+            containers = _within(_AT_ONCE_S, reached) if at_once else reached()
         except Exception as error:  # the interrupt itself is what is raised
             log.warning("%s: it is not known how far it came: %s", planned.model.name, described(error))
             return
+        result = self._cut = DeployResult(
+            job=planned.model.name,
+            containers=containers,
+            seconds=time.monotonic() - began,
+            generation=begun.generation,
+            master=begun.master,
+            rounds=1,
+        )
         note_run(planned.history, result, begun.began_ms, begun.backfill, is_cut=True)
         with suppress(Exception):
             self._show(planned, stopped_progress(planned, result), began, "stopped")
@@ -377,6 +392,23 @@ class Deployment:
         if self._progress is not None:
             seconds, job = time.monotonic() - began, planned.model.name
             self._progress(progress_of(containers, seconds=seconds, job=job, round=self._rounds, stage=stage))
+
+
+def _within(seconds: float, find: Callable[[], _T]) -> _T:
+    """Result of a function. Raises StreambenchError where it takes longer, and what the function raises."""
+    found: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(find())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="checkpoints", daemon=True).start()
+    try:
+        return found.result(seconds)
+    except TimeoutError:
+        raise StreambenchError("its checkpoints do not answer at once") from None
 
 
 def _reason(job: SparkJob, who: str, *, cancelled: bool) -> str:

@@ -14,6 +14,7 @@ from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.errors import OffsetError, StreamSystemError
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import outcome
+from streambench.spark import rounds as rounds_module
 from streambench.spark.history import runs
 from streambench.spark.result import DeployError, DeployProgress, DeployTaskError, TakenOverError
 from streambench.spark.rounds import Deployment
@@ -191,6 +192,30 @@ def test_a_second_interrupt_cancels_once_more_and_leaves_a_true_history(job: Job
         rounds.caught_up()
     assert spark.cancels == second + 1
     assert outcomes(job) == [("interrupted", 20)]
+
+
+@pytest.mark.parametrize(("second", "noted"), [(1, "did not end"), (2, "interrupted")])
+def test_a_second_interrupt_does_not_wait_for_checkpoints_out_of_reach(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, second: int, noted: str
+) -> None:
+    spark, returned, waited = DirectSpark(stuck=1, interrupted=second), threading.Event(), []
+
+    def unreachable(planned: object) -> Any:
+        waited.append(returned.wait(20))
+        return {}
+
+    def show(progress: DeployProgress) -> None:
+        if progress.stage == "running" and spark.is_stuck.is_set():
+            monkeypatch.setattr(outcome, "reached", unreachable)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(rounds_module, "_AT_ONCE_S", 0.01)
+    with deployment(job, Forward, spark, show) as rounds, pytest.raises(KeyboardInterrupt):
+        rounds.caught_up()
+    assert waited == []
+    returned.set()
+    assert outcomes(job) == [(noted, 0)]
+    assert "not known how far it came: its checkpoints do not answer at once" in caplog.text
 
 
 def test_an_interrupted_round_is_part_of_the_sum_of_rounds(job: Job) -> None:
