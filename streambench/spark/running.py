@@ -45,6 +45,7 @@ _ENDS_WITHIN_S = 30.0
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
 _NEWER_S = 5.0
+_ENDED = "the process that deployed the job has ended"
 # Of file systems that have no locks.
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -255,6 +256,9 @@ class DriverWatch(Protocol):
     def is_gone(self) -> bool:
         """True where it is known to be gone."""
 
+    def reason(self, host: str) -> str:
+        """In words, for the start of a sentence, why it counts as gone on this host."""
+
     def close(self) -> None:
         """Look no more."""
 
@@ -268,19 +272,30 @@ class LockWatch:
     def __init__(self, lease: str, *, is_visible: bool = False) -> None:
         self._path = Path(lease) if lease else None
         self._is_visible = is_visible
+        self._was_seen = False
         self._free_since: float | None = None
         self.is_gone()
 
     def is_gone(self) -> bool:
         """True once the lock has been free for some seconds."""
         is_held = self._is_held()
-        self._is_visible = self._is_visible or is_held is True
-        if is_held is not False or not self._is_visible:
+        self._was_seen = self._was_seen or is_held is True
+        if is_held is not False or not (self._was_seen or self._is_visible):
             self._free_since = None
             return False
         now = time.monotonic()
         self._free_since = self._free_since or now
         return now - self._free_since >= _GONE_S
+
+    def reason(self, host: str) -> str:
+        """In words, also that this host may not see the lock, where it never was seen here."""
+        ended = f"{_ENDED} ({self._path} is not locked on {host})"
+        if self._was_seen:
+            return ended
+        return (
+            f"{ended}, or {host} does not see locks that it holds on another machine. Mount the directory "
+            "with locks that all machines see, or keep the checkpoints in Kafka"
+        )
 
     def close(self) -> None:
         """Have nothing to close."""
@@ -311,6 +326,10 @@ class LeaseWatch:
     def is_gone(self) -> bool:
         """True once the lease was absent in several answers, one after the other."""
         return self._gone.is_set()
+
+    def reason(self, host: str) -> str:
+        """In words; all hosts see the same leases."""
+        return _ENDED
 
     def close(self) -> None:
         """Look no more."""

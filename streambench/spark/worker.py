@@ -373,10 +373,9 @@ def _drive(
         report.windows_left = ran.windows_left
         report.is_shut_down = ran.ended == "shutdown"
         if is_orphan and ran.ended == "signal":
-            free = f" ({shipment.lease} is not locked on {report.host})" if shipment.lease else ""
             raise StreambenchError(
-                f"the process that deployed the job has ended{free}, and the container stopped with a "
-                "commit; the next start goes on from there"
+                f"{watch.reason(report.host)}; the container stopped with a commit, and the next start goes "
+                "on from there"
             )
     finally:
         partitions = (
