@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoStoreError
+from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoStoreError, StreamName
 from streambench.errors import StreambenchError, described, shortened, text_of
 from streambench.model import IncomingMessageEnvelope
 from streambench.suggestions import suggest
@@ -135,6 +135,7 @@ class Condition:
                 self._of_namespace.append(name)
             elif not hasattr(builtins, name):
                 raise ConditionError(_unknown(name, self.text))
+        decisive = [(ast.unparse(each), each) for each in _decisive(tree.body)]
         tree = ast.fix_missing_locations(_AnyName().visit(tree))
         code = compile(tree, "<condition>", "eval")
         with_own = ast.comprehension | ast.Lambda | ast.NamedExpr
@@ -143,14 +144,13 @@ class Condition:
             # One function of the values that it needs: less work with each message.
             made: Any = parse(f"lambda {', '.join(names)}: None", "<condition>", "eval")
             made.body.body = tree.body
-            plain = eval(compile(made, "<condition>", "eval"), {})
+            plain = eval(compile(made, "<condition>", "eval"), {_BY_ANY_NAME: _ByAnyName})
             self._call = lambda moment: plain(*[getattr(moment, name) for name in names])
             self._find_quick(plain, names)
         else:
             self._call = lambda moment: self._evaluated(code, moment)
         self._parts = [
-            (ast.unparse(each), compile(ast.Expression(each), "<condition>", "eval"))
-            for each in _decisive(tree.body)
+            (text, compile(ast.Expression(each), "<condition>", "eval")) for text, each in decisive
         ]
 
     def _find_quick(self, plain: Callable[..., object], names: list[str]) -> None:
@@ -165,6 +165,7 @@ class Condition:
     def _evaluated(self, code: Any, moment: Moment) -> Any:
         # Names of a comprehension are looked up among the globals.
         scope = {name: self._namespace[name] for name in self._of_namespace if name in self._namespace}
+        scope[_BY_ANY_NAME] = _ByAnyName
         for name in self._of_moment:
             scope[name] = getattr(moment, name)
         return eval(code, scope)
@@ -197,36 +198,64 @@ _WHY_NONE = {
 def _free_names(table: symtable.SymbolTable) -> set[str]:
     """The names of an expression that it does not make itself, as those of a comprehension."""
     is_top = table.get_type() == "module"
+    # What a comprehension names by := is declared global, outside of it.
+    own = {
+        each.get_name()
+        for each in table.get_symbols()
+        if is_top and (each.is_assigned() or each.is_declared_global())
+    }
     found = {
         each.get_name()
         for each in table.get_symbols()
-        if each.is_referenced() and (not each.is_assigned() if is_top else each.is_global())
+        if each.is_referenced() and (is_top or each.is_global())
     }
-    own = {each.get_name() for each in table.get_symbols() if is_top and each.is_assigned()}
     return found.union(*map(_free_names, table.get_children())) - own
 
 
+_BY_ANY_NAME = "by any name"
+"""The name of _ByAnyName in the code of an expression: none that an expression can use itself."""
+
+
+class _ByAnyName:
+    """A container in which a stream is found by its name with or without the system."""
+
+    __slots__ = ("_container",)
+
+    def __init__(self, container: Any) -> None:
+        self._container = container
+
+    def __contains__(self, stream: object) -> bool:
+        container = self._container
+        if (
+            not isinstance(stream, StreamName)
+            or isinstance(container, str)  # in which ``in`` finds a part
+            or not hasattr(container, "__contains__")  # each member is compared, once
+        ):
+            return stream in container
+        # A set or a dict looks for the hash of a name, and a stream has two names.
+        whole = str(stream)
+        return whole in container or whole.partition(".")[2] in container
+
+
 class _AnyName(ast.NodeTransformer):
-    """Has ``stream in {"a", "b"}`` and ``stream in NAMES`` compare each member. A set or a dict looks for the
-    hash of a name, and a stream has two names."""
+    """Has ``stream in {"a", "b"}`` and ``stream in NAMES`` look for each name of the stream."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        left = node.left
-        if (left.id if isinstance(left, ast.Name) else getattr(left, "attr", "")) == "stream":
-            is_in = isinstance(node.ops[0], ast.In | ast.NotIn)
-            node.comparators[:1] = [_listed(each) if is_in else each for each in node.comparators[:1]]
+        left = [node.left, *node.comparators][-2]
+        is_stream = (left.id if isinstance(left, ast.Name) else getattr(left, "attr", "")) == "stream"
+        if is_stream and isinstance(node.ops[-1], ast.In | ast.NotIn):
+            node.comparators[-1] = _by_any_name(node.comparators[-1])
         return node
 
 
-def _listed(container: ast.expr) -> ast.expr:
-    """A container as one that compares each member; text stays, in which ``in`` finds a part."""
+def _by_any_name(container: ast.expr) -> ast.expr:
+    """A container as one that finds a stream by each name; a literal compares each member."""
     if isinstance(container, ast.Set):
         return ast.Tuple(container.elts, ast.Load())
-    if isinstance(container, ast.Name):
-        name = container.id
-        return parse(f"{name} if isinstance({name}, str) else [*{name}]", "<condition>", "eval").body
-    return container
+    if isinstance(container, ast.Tuple | ast.List | ast.Constant):
+        return container
+    return ast.Call(ast.Name(_BY_ANY_NAME, ast.Load()), [container], [])
 
 
 def _decisive(node: ast.expr) -> list[ast.expr]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from streambench.config import Config
@@ -36,10 +38,36 @@ def test_an_expression_uses_the_names_of_the_moment(text: str) -> None:
     assert Condition(text).value(MOMENT)
 
 
-def test_a_stream_is_found_by_either_name_in_a_set_of_a_notebook() -> None:
-    for wanted in ({"x", "flights"}, {"log.flights": 1}, frozenset(["flights"])):
-        assert Condition("stream in wanted", {"wanted": wanted}).value(MOMENT)
-        assert not Condition("stream not in wanted", {"wanted": wanted}).value(MOMENT)
+class Matching:
+    def __contains__(self, name: str) -> bool:
+        return name.startswith("fli")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"x", "flights"}, {"log.flights": 1}, frozenset(["flights"]), {"flights": 1}.keys(),
+        {1: "flights"}.values(), ["x", "log.flights"], "all of log.flights", Matching(),
+    ],
+)  # fmt: skip
+def test_a_stream_is_found_by_either_name_in_what_a_notebook_has(wanted: object) -> None:
+    assert Condition("stream in wanted", {"wanted": wanted}).value(MOMENT)
+    assert not Condition("stream not in wanted", {"wanted": wanted}).value(MOMENT)
+
+
+def test_a_stream_is_found_by_either_name_in_a_set_that_is_made() -> None:
+    for text in ("frozenset(NAMES)", "NAMES | {'x'}", "(name for name in NAMES)", "NAMES if key else ()"):
+        assert Condition(f"'log.flights' == stream in ({text})", {"NAMES": {"flights"}}).value(MOMENT)
+
+
+def test_a_stream_is_looked_up_in_a_set_and_not_compared_with_each_member() -> None:
+    class Members(set[str]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError
+
+    condition = Condition("stream in NAMES", {"NAMES": Members(["flights"])})
+    assert condition.value(MOMENT)
+    assert condition.seen(MOMENT).startswith("stream is 'log.flights', NAMES is ")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +77,8 @@ def test_a_stream_is_found_by_either_name_in_a_set_of_a_notebook() -> None:
         "[error for error in message['tags']] == ['x']",
         "(lambda after: after > 200)(message['delay'])",
         "(before := message['delay']) > 200 and before",
+        "any((after := tag) == 'x' for tag in message['tags']) and after",
+        "any((last := tag) == 'x' for tag in message['tags']) and last == 'x'",
     ],
 )
 def test_own_names_of_an_expression_are_not_those_of_the_moment(text: str) -> None:
