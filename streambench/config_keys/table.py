@@ -37,6 +37,9 @@ job.container.balance: tasks | partitions | lag = tasks
 job.container.max.messages: integer, at least 1
     deploy: a round ends after about so many messages in each container, and the next one follows at once.
     Default: a round has no such bound
+job.container.live.counts: boolean = true
+    deploy: on clusters, Spark's metrics show the messages of a container while it runs, which leaves it no
+    main thread. false: at its end, and tasks may set handlers of signals
 job.group.session.ms: integer = 10000, at least 100
     run --join: how long a member may be silent before its tasks go to others; one that dies is missed at once
 job.group.rebalance.ms: integer = 30000, at least 0

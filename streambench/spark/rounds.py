@@ -20,6 +20,7 @@ from streambench.errors import StreambenchError, described
 from streambench.job.running import IfRunning, container_holders, remaining
 from streambench.spark import task_output
 from streambench.spark.backfill import Backfill
+from streambench.spark.counted import LIVE_COUNTS
 from streambench.spark.history import Run, note, note_run
 from streambench.spark.outcome import outcome
 from streambench.spark.plan import DeployPlan, Offsets, make_plan, open_generation
@@ -237,7 +238,8 @@ class Deployment:
             note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"
             run.numbers = planned.working
-            job = SparkJob(session, run, title, work_of(waiting))
+            counts_live = self._config.boolean(LIVE_COUNTS)
+            job = SparkJob(session, run, title, work_of(waiting), counts_live=counts_live)
             try:
                 with quiet(session.context):
                     self._wait(job, listener)

@@ -36,17 +36,27 @@ _SHOWN_SHARE = 0.05
 
 class SparkJob:
     """One job of Spark's, on a session. ``title``: its name in Spark's own tools, as job group and
-    description. ``work``: what it is to do, which the description says, too.
+    description. ``work``: what it is to do, which the description says, too. ``counts_live``: messages also
+    count while a container runs, where Spark shows that.
 
     ``start``, then ``wait`` until it returns False; then either ``reports`` holds a Report of each
     container, or ``reason`` says why not.
 
     What tasks return is collected exactly once: Spark would run the containers again with every action."""
 
-    def __init__(self, session: SessionHandle, run: RunContainers, title: str, work: str = "") -> None:
+    def __init__(
+        self,
+        session: SessionHandle,
+        run: RunContainers,
+        title: str,
+        work: str = "",
+        *,
+        counts_live: bool = True,
+    ) -> None:
         self.reports: list[Report] = []
         self.reason = ""
         self._run = run
+        self._counts_live = counts_live
         self._title = title
         self._work = f"; {work}" if work else ""
         # Spark Connect shows the tag, and nothing else of the owner of a job.
@@ -159,7 +169,7 @@ class SparkJob:
     def _counted(self) -> AbstractContextManager[DataFrame | None]:
         if not self._session.shows_metrics:
             return nullcontext()
-        is_live = not is_one_process(self._session.master)
+        is_live = self._counts_live and not is_one_process(self._session.master)
         return counted_reports(self._session.spark, self._run, is_live=is_live)
 
     def _collected(self, counted: DataFrame | None) -> list[bytes]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 from streambench.errors import FencedError
+from streambench.job.failure import Failure
 from streambench.spark import counted, deploy
 from streambench.spark.session_handle import SessionHandle
-from streambench.spark.worker import Report
+from streambench.spark.worker import Report, RunContainers
 from tests.spark import counting
 from tests.spark.conftest import Job
 from tests.spark.test_deploy import Forward, dies_at
@@ -122,6 +123,34 @@ def test_counts_add_up_to_the_messages_of_the_report(monkeypatch: pytest.MonkeyP
     assert rows_of(Stepping(), is_live=True) == [(4, None), (3, None), (3, 5), (4, None), (3, None), (3, 6)]
     with pytest.raises(FencedError, match="replaced"):  # as Spark then starts it again
         rows_of(Stepping(FencedError("replaced")), is_live=True)
+
+
+class NeedsMainThread:
+    """Stands for a container of a task that sets a handler of a signal."""
+
+    def number_of(self, row: int) -> int:
+        return row
+
+    def run(self, number: int, on_processed: object = None) -> Report:
+        report = Report(number, 0, "host", 1)
+        try:
+            signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        except ValueError as error:
+            report.failure = Failure.of(error, number)
+        return report
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_handler_of_signals_takes_the_main_thread_or_names_the_key(is_live: bool) -> None:
+    numbers = pa.RecordBatch.from_arrays([pa.array([0])], names=["id"])
+    containers = counted.CountedContainers(cast(RunContainers, NeedsMainThread()), is_live=is_live)
+    (row,) = [row for batch in containers(iter([numbers])) for row in batch.to_pylist()]
+    failure = Report.from_bytes(row["report"]).failure
+    if is_live:
+        assert failure is not None and "signal only works in main thread" in failure.text
+        assert f"set {counted.LIVE_COUNTS}=false: then the container has the main thread" in failure.text
+    else:
+        assert failure is None
 
 
 class Signalled(Forward):

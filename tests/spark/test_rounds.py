@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.errors import OffsetError, StreamSystemError
 from streambench.planning.checkpoint_managers import checkpoint_manager
-from streambench.spark import outcome
+from streambench.spark import outcome, spark_job
 from streambench.spark import rounds as rounds_module
 from streambench.spark.history import runs
 from streambench.spark.result import DeployError, DeployProgress, DeployTaskError, TakenOverError
@@ -29,6 +29,7 @@ class DirectSpark:
 
     is_started = keeps_logs = True
     shows_metrics = False
+    spark = None
     master = "direct"
 
     def __init__(self, stuck: int = 100, interrupted: int = 0) -> None:
@@ -168,6 +169,32 @@ def test_reports_from_a_foreign_server_run_no_code(job: Job, monkeypatch: pytest
     assert "it returned is no report of a container" in str(refused.value)
     assert "install the same version of streambench on driver and executors" in str(refused.value)
     assert HARM == []
+
+
+@pytest.mark.parametrize(
+    ("master", "values", "is_live"),
+    [
+        ("yarn", {}, True),
+        ("yarn", {"job.container.live.counts": False}, False),
+        ("local[2]", {}, False),
+    ],
+)
+def test_containers_are_counted_live_on_clusters_unless_a_key_says_no(
+    job: Job, monkeypatch: pytest.MonkeyPatch, master: str, values: dict[str, bool], is_live: bool
+) -> None:
+    asked = []
+
+    def counted(*given: object, is_live: bool) -> Any:
+        asked.append(is_live)
+        return nullcontext()  # as where the session does not take what counts
+
+    monkeypatch.setattr(spark_job, "counted_reports", counted)
+    spark = DirectSpark()
+    spark.shows_metrics, spark.master = True, master
+    job.config = job.config.with_values(values)
+    with deployment(job, Forward, spark) as rounds:
+        assert rounds.caught_up().messages == 20
+    assert asked == [is_live]
 
 
 def test_a_round_is_noted_though_its_end_cannot_be_shown(job: Job) -> None:
