@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ BLOCK_BYTES = 64 << 20
 """A block ends at so many bytes. A column of Arrow holds 2 GiB at most."""
 
 _IN_USE = "another recording is being written to it; end that one first, or name another file"
+_LOOK_S, _LONGEST_LOOK_S = 0.002, 0.05
+"""A look at a lock (``is_locked``) has it for a moment. One that is held for longer is a recording's."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -255,12 +258,16 @@ def read_rows(
 def _locked(path: Path) -> Held | None:
     """The lock of a recording that is to be written; None where there are no locks. Raises BlockingIOError
     where another recording is being written to it."""
-    try:
-        return Held.locked(path)
-    except BlockingIOError:
-        raise BlockingIOError(errno.EWOULDBLOCK, _IN_USE) from None
-    except OSError:
-        return None  # to open it says what is wrong
+    deadline = time.monotonic() + _LONGEST_LOOK_S
+    while True:
+        try:
+            return Held.locked(path)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise BlockingIOError(errno.EWOULDBLOCK, _IN_USE) from None
+        except OSError:
+            return None  # to open it says what is wrong
+        time.sleep(_LOOK_S)
 
 
 def _blocks(columns: Mapping[str, list[Any]]) -> Iterator[Mapping[str, list[Any]]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from streambench.errors import StreambenchError
+from streambench.locks import Held
 from streambench.recording.file import RecordingWriter, Row, check_target, read_rows
 
 
@@ -92,3 +94,12 @@ def test_a_file_that_is_being_recorded_to_is_refused_until_it_ends(tmp_path: Pat
     RecordingWriter(path, {})  # dropped without an end, as by a notebook
     gc.collect()
     check_target(path)
+
+
+def test_a_look_at_the_lock_of_a_file_does_not_refuse_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = Held.locked(tmp_path / "r", is_shared=True)  # as is_locked() has it for a moment
+    monkeypatch.setattr(time, "sleep", lambda _: looking.release())
+    RecordingWriter(tmp_path / "r", {}).close()
+    assert list(read_rows(tmp_path / "r")) == []
