@@ -24,7 +24,9 @@ from streambench.locks import Held, is_locked
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = 1
+VERSION = 2
+_BEGUN_AS, _WITH_ADOPTED = b'{"version":1', b'{"version":2'
+"""A header begins so. A reader of version 1 passes over ``adopt``: it would replay with the wrong code."""
 HEADER = b"streambench.recording"
 COLUMNS = (
     "kind", "position", "task", "source", "offset", "key", "message", "timestamp", "headers", "key_as",
@@ -85,7 +87,8 @@ class RecordingWriter:
         self.messages = 0
         self._is_whole = is_whole
         self._written_to = path.with_name(f".{path.name}.{os.getpid()}.tmp") if is_whole else path
-        self._schema = schema({"version": VERSION, **header})
+        # First of all, whatever the version of the file that the header was read from.
+        self._schema = schema({"version": 1, **header} | {"version": 1})
         lock = None if is_whole else _locked(path)
         self._release = weakref.finalize(self, bool if lock is None else lock.release)
         try:
@@ -113,8 +116,15 @@ class RecordingWriter:
         for block in _blocks(columns):
             self._stream.write_batch(self._batch(block))
             self._file.flush()
+            if "adopt" in block["kind"]:
+                self._raise_version()
             self.size = self._file.tell()
             self.messages += block["kind"].count("message")
+
+    def _raise_version(self) -> None:
+        """Have older readers refuse the file. Arrow writes the schema first, with the first block."""
+        at = self._schema.serialize().to_pybytes().index(_BEGUN_AS)
+        os.pwrite(self._file.fileno(), _WITH_ADOPTED, at)
 
     def _batch(self, columns: Mapping[str, list[Any]]) -> pa.RecordBatch:
         import pyarrow as pa

@@ -198,12 +198,14 @@ class Recording:
     @cached_property
     def codes(self) -> Sequence[CodeChange]:
         """The swaps of the code, in their order; the code before the first one is that of the header."""
-        found = []
+        found: list[CodeChange] = []
         for row in self._rows:
             if row.kind == "code":
                 values = unpacked(row.message or b"{}")
                 code = msgspec.convert(values["code"], TaskCode)
-                found.append(CodeChange(row.position, code, values["init"], values["number"]))
+                # A file without numbers is older than branches in recordings: it has all its codes.
+                number = values.get("number", len(found) + 1)
+                found.append(CodeChange(row.position, code, values["init"], number))
         return found
 
     @cached_property

@@ -13,7 +13,7 @@ import pytest
 
 from streambench.errors import StreambenchError
 from streambench.locks import Held
-from streambench.recording.file import RecordingWriter, Row, check_target, read_rows
+from streambench.recording.file import RecordingWriter, Row, check_target, read_header, read_rows
 
 
 def test_a_file_that_is_cut_ends_with_its_last_whole_block(tmp_path: Path) -> None:
@@ -103,3 +103,14 @@ def test_a_look_at_the_lock_of_a_file_does_not_refuse_a_recording(
     monkeypatch.setattr(time, "sleep", lambda _: looking.release())
     RecordingWriter(tmp_path / "r", {}).close()
     assert list(read_rows(tmp_path / "r")) == []
+
+
+def test_an_adopted_branch_makes_a_file_one_that_older_readers_refuse(tmp_path: Path) -> None:
+    rows = [Row("message", 1, message=b"x"), Row("adopt", 1)]
+    with RecordingWriter(tmp_path / "r", {"job": '{"version":1'}) as writer:
+        writer.write(rows[:1])
+        assert read_header(tmp_path / "r")["version"] == 1
+        writer.write(rows[1:])
+        writer.write(rows)
+    assert read_header(tmp_path / "r") == {"version": 2, "job": '{"version":1'}
+    assert list(read_rows(tmp_path / "r")) == [*rows, *rows]

@@ -16,6 +16,8 @@ from streambench.debug import Recording
 from streambench.debug.control.session import Session
 from streambench.debug.replay.replay import code_note, codes_of
 from streambench.errors import TaskError
+from streambench.recording.file import read_header, read_rows
+from streambench.recording.values import packed, unpacked
 from tests.container.test_failure_capture import GOOD, config_of, put
 from tests.debug.control.test_hot_swap import EXACTLY_ONCE
 from tests.debug.control.test_time_travel import Counter, messages, session_of, shown
@@ -111,6 +113,7 @@ def test_a_recording_holds_what_the_code_of_an_adopted_branch_did(tmp_path: Path
     session.go_live()
     session.stop_recording()
     recording = Recording.read(path)
+    assert read_header(path)["version"] == 2
     replay = debug.open(path)
     for position in chance.sample(range(len(recording) + 1), len(recording) + 1):
         replay.goto(position)
@@ -118,7 +121,22 @@ def test_a_recording_holds_what_the_code_of_an_adopted_branch_did(tmp_path: Path
     shorter = recording.only(range(len(recording)))
     shorter.save(tmp_path / "saved.recording")
     assert Recording.read(tmp_path / "saved.recording").codes == recording.codes
+    assert read_header(tmp_path / "saved.recording")["version"] == 1
     session.stop()
+
+
+def test_swaps_that_were_recorded_without_numbers_are_counted(tmp_path: Path) -> None:
+    path, _ = swapped(tmp_path)
+    found = Recording.read(path)
+    rows = []
+    for row in read_rows(path):
+        if row.kind == "code":
+            values = unpacked(row.message or b"")
+            del values["number"]
+            row = replace(row, message=packed(values))
+        rows.append(row)
+    assert read_header(path)["version"] == 1
+    assert Recording(found.header, rows).codes == found.codes
 
 
 def test_a_replay_of_a_swapped_job_says_which_code_runs(tmp_path: Path) -> None:
