@@ -146,7 +146,7 @@ def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_sour
     from streambench.recording.file import check_target
 
     path = small_path(file)
-    check_target(path)
+    check_target(path, "save")
     with _status("shrinking") as update, speaking("terminal"):
         small = shrink(
             recording, task=task, recorded_source=recorded_source,

@@ -213,23 +213,24 @@ def read_header(path: Path) -> dict[str, Any]:
         raise damaged(path, f"its header cannot be read ({described(error)})") from error
 
 
-def check_target(path: Path) -> None:
-    """Raise StreambenchError where a recording cannot be written to a path, or would replace another file."""
+def check_target(path: Path, verb: str = "record") -> None:
+    """Raise StreambenchError where a recording cannot be written to a path, or would replace another file.
+    ``verb``: what was asked for, for the error."""
+    cannot = f"cannot {verb} to {path}"
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise StreambenchError(f"cannot record to {path}: there is no directory {folder}")
+        raise StreambenchError(f"{cannot}: there is no directory {folder}")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         reason = "it is a directory" if path.is_dir() else "it cannot be written"
-        raise StreambenchError(f"cannot record to {path}: {reason}")
+        raise StreambenchError(f"{cannot}: {reason}")
     if is_locked(path):
-        raise StreambenchError(f"cannot record to {path}: {_IN_USE}")
+        raise StreambenchError(f"{cannot}: {_IN_USE}")
     if path.exists() and path.stat().st_size:
         try:
             read_header(path)
         except StreambenchError:
-            raise StreambenchError(
-                f"cannot record to {path}: there is a file of that name, which is no recording; name another"
-            ) from None
+            why = "there is a file of that name, which is no recording; name another"
+            raise StreambenchError(f"{cannot}: {why}") from None
 
 
 def read_rows(

@@ -312,7 +312,7 @@ class Recording:
         """Write the recording to a file, durably. A recording of that name is replaced. Raises OSError, and
         StreambenchError where the file is no recording, or is being recorded to."""
         path = Path(path)
-        check_target(path)
+        check_target(path, "save")
         with RecordingWriter(path, headers.written(self.header), is_whole=True) as writer:
             for start in range(0, len(self._rows), _ROWS_PER_BLOCK):
                 writer.write(list(self._rows[start : start + _ROWS_PER_BLOCK]))

@@ -146,7 +146,7 @@ def test_a_file_in_the_way_of_a_shrunk_recording_is_kept(broken: Project) -> Non
     there = Path(path).with_name("1-c0.small.capture")
     there.write_text("my notes")
     error = broken.fails("replay", path, "--shrink")
-    assert f"cannot record to {there}: there is a file of that name, which is no recording" in error
+    assert f"cannot save to {there}: there is a file of that name, which is no recording" in error
     assert there.read_text() == "my notes"
 
 

@@ -87,7 +87,7 @@ class CompareCommands(JobCommands):
         path = Path(args.file).expanduser()
         to = small_path(path) if args.to is None else Path(args.to).expanduser()
         recording = Recording.read(path)
-        check_target(to)
+        check_target(to, "save")
         recorded = recording.header.task.name
         name = args.task or (recorded if recorded in self.bench.tasks else None)
         task = None if name is None else self.bench.version(name)

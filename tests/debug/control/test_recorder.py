@@ -166,7 +166,7 @@ def test_two_jobs_do_not_record_to_one_file(tmp_path: Path) -> None:
     with pytest.raises(StreambenchError, match="cannot record to .*r: another recording is being written"):
         Session(Container(config, process_all)).record(tmp_path / "r")
     first.step(6)
-    with pytest.raises(StreambenchError, match="another recording is being written"):
+    with pytest.raises(StreambenchError, match="cannot save to .*r: another recording is being written"):
         Recording.read(tmp_path / "r").save(tmp_path / "r")
     first.stop()
     recording = Recording.read(tmp_path / "r")

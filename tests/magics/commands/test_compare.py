@@ -158,5 +158,5 @@ def test_shrink_replaces_no_file_that_is_no_recording(tally: Shell) -> None:
     recorded_until_it_fails(tally)
     Path("mine.py").write_text("print('mine')")
     shown = tally.fails("%stream shrink long.recording --to mine.py")
-    assert "cannot record to mine.py: there is a file of that name, which is no recording" in shown
+    assert "cannot save to mine.py: there is a file of that name, which is no recording" in shown
     assert Path("mine.py").read_text() == "print('mine')"
