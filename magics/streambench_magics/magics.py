@@ -308,6 +308,8 @@ class StreamMagics(
         print_ignored(job.snapshot().error_counts)
 
     def _give_up(self, job: Job) -> None:
+        session = job.session
+        was_recorded = session is not None and session.recorded_to is not None
         ended = job.give_up()
         self._close_panel(job.name, "failed")
         print(
@@ -321,6 +323,8 @@ class StreamMagics(
                 "and checkpoints (a call such as "
                 "time.sleep() ends only when it returns)"
             )
+        if was_recorded and session is not None and session.recorded is not None:
+            print(recorded_line(job, session.recorded))
 
     def _show(self, args: Namespace) -> None:
         job = self.bench.job(args.name)

@@ -144,9 +144,13 @@ class RecordingWriter:
                 self._file.close()
             os.ftruncate(descriptor, self.size)
             end = self._batch(columns_of(rows))
-            data = end.serialize().to_pybytes() + _END_OF_STREAM
+            # Arrow writes the schema with the first block.
+            begin = b"" if self.size else self._schema.serialize().to_pybytes()
+            data = begin + end.serialize().to_pybytes() + _END_OF_STREAM
             if os.pwrite(descriptor, data, self.size) < len(data):
                 os.ftruncate(descriptor, self.size)
+            else:
+                self.size += len(data)
             os.fsync(descriptor)
         except OSError:
             pass

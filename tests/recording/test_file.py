@@ -90,6 +90,7 @@ def test_a_file_that_is_being_recorded_to_is_refused_until_it_ends(tmp_path: Pat
     assert list(read_rows(path)) == [Row("message", 1)]
     check_target(path)
     RecordingWriter(path, {}).cut([Row("end", 0)])
+    assert list(read_rows(path)) == [Row("end", 0)]
     RecordingWriter(path, {}).close()
     RecordingWriter(path, {})  # dropped without an end, as by a notebook
     gc.collect()

@@ -92,6 +92,7 @@ class Recorder:
         self.is_open = True
         self.problem: Exception | None = None
         self.reason = ""
+        self._is_writing = False
         self._on_end = on_end
         self._history = history
         self._limit_mb = limit_mb
@@ -180,19 +181,32 @@ class Recorder:
             self._try(lambda: self._end(error))
             self.is_open = False
 
+    def give_up(self, reason: str) -> None:
+        """End the recording behind its last whole block, on another thread than the one that drives the
+        container. It stays open while that thread is writing to it."""
+        if self.is_open and not self._is_writing:
+            lacks = f"it lacks at most about {BLOCK_MESSAGES:,} messages or {BLOCK_S:g} s before that"
+            self._cut(reason, f"; {lacks}")
+
     def _try(self, what: Callable[[], None]) -> None:
+        self._is_writing = True
         try:
             what()
         except Exception as error:
             # Whatever it is: a recording must not end the job that it records.
             self.problem = error
             reason = (error.strerror or error) if isinstance(error, OSError) else described(error)
-            ends = f"ends after {self._done} messages: {reason}"
-            self._writer.cut([plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)])
-            log.warning(
-                "%s: the recording %s %s; the job goes on", self._history.container.name, self.path, ends
-            )
-            self._has_ended(str(reason))
+            self._cut(str(reason))
+        finally:
+            self._is_writing = False
+
+    def _cut(self, reason: str, lacks: str = "") -> None:
+        """End the file behind its last whole block, with a warning. ``lacks``: what it lacks."""
+        ends = f"ends after {self._done} messages: {reason}{lacks}"
+        self._writer.cut([plain_row("note", self._done, f"the recording {ends}"), Row("end", self._done)])
+        more = "" if lacks else "; the job goes on"
+        log.warning("%s: the recording %s %s%s", self._history.container.name, self.path, ends, more)
+        self._has_ended(reason)
 
     def _has_ended(self, reason: str) -> None:
         """Note that it ended by itself. Nothing more is kept for it."""

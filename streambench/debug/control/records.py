@@ -203,6 +203,11 @@ class Records(HotSwap):
         except StreambenchError as error:
             log.warning("%s: %s; the job goes on", self.name, error)
 
+    def _give_up_record(self) -> None:
+        """End the recording of a container that was abandoned while a thread is in it."""
+        if self._recorder is not None:
+            self._recorder.give_up("the job was given up in the middle of a message")
+
     def _flush_record(self) -> None:
         if self._recorder is not None:
             self._history().read()

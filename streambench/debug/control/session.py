@@ -490,6 +490,7 @@ class Session(Stops):
                 self.container.abandon(stuck=True)
             except Exception as problem:
                 log.warning("%s: while it was given up: %s", self.name, problem)
+            self._give_up_record()
         clear_interrupts()
         self._ended.set()
         self._changed()

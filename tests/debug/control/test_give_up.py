@@ -12,6 +12,8 @@ from streambench.container.container import Container
 from streambench.debug.control.session import Session
 from streambench.errors import ContainerStateError, WrongThreadError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
+from streambench.recording import Recording
+from streambench.recording.file import check_target
 from streambench.system.memory import memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench_magics.jobs.streams import peek, send
@@ -87,11 +89,13 @@ def config_in(folder: Path, guarantee: str) -> dict[str, Any]:
     }
 
 
-def stuck_in(config: dict[str, Any], task: Stuck) -> Session:
+def stuck_in(config: dict[str, Any], task: Stuck, record: Path | None = None) -> Session:
     container = Container.from_config(config, task.process)
     container.status.systems.create(_IN)
     send(container.config, _IN, [(None, number) for number in range(6)])
     session = Session(container)
+    if record is not None:
+        session.record(record)
     session.start()
     session.run()
     task.await_stuck()
@@ -160,6 +164,29 @@ def test_a_task_that_does_not_end_is_left_alone_and_does_no_harm_later(
     assert outputs(config) == [0, 1, 2, 3, 4, 5]
     assert go_on(config) == []
     assert (session.error, session.problem) == (None, None)
+
+
+def test_the_recording_of_a_task_that_does_not_end_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    task = Stuck(stubborn=True)
+    session = stuck_in(config_in(tmp_path, "at-least-once"), task, record=path)
+    assert not session.give_up(0.01)
+    check_target(path)
+    assert (session.recorded_to, session.recorded and session.recorded.path) == (None, path)
+    reason = "the job was given up in the middle of a message"
+    with pytest.raises(ContainerStateError, match=f"is not being recorded any more .*, {reason}"):
+        session.stop_recording()
+    written = path.read_bytes()
+    task.join()
+    assert session.wait(_PATIENCE_S)
+    assert path.read_bytes() == written
+    recording = Recording.read(path)
+    assert recording.is_complete
+    (note,) = recording.notes
+    assert note == (
+        f"the recording ends after {len(recording)} messages: {reason}; it lacks at most about 1,000 "
+        "messages or 1 s before that"
+    )
 
 
 def test_what_was_collected_before_the_loop_is_not_sent_when_it_ends(tmp_path: Path) -> None:
