@@ -108,7 +108,7 @@ class Coordination:
         """Call ``end_of_stream`` of a task, and request a commit of what it sends."""
         self._ended.add(task.name)
         if self._context.trace is not None:
-            self._context.trace.note_event("end_of_stream", [task.name], 0)
+            self._context.trace.note_callback("end_of_stream", [task.name], 0, len(self._collected))
         if task.end_of_stream is None:
             return
         mark = len(self._collected)

@@ -202,11 +202,12 @@ class Windows:
         self._processed, self._has_run = processed, True
         self._dead_letters.input = self._context.input = envelope
         now_ms = self._clock.now_ms()
-        if self._context.trace is not None:
-            self._context.trace.note_event("window", [task.name for task in tasks], now_ms)
-        self._calls.inc()
         collected = self._collected
         first = len(collected)
+        if self._context.trace is not None:
+            names = [task.name for task in tasks]
+            self._context.trace.note_callback("window", names, now_ms, first)
+        self._calls.inc()
         with self._took.time():
             for task in tasks:
                 mark = len(collected)

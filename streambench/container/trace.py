@@ -23,7 +23,8 @@ from streambench.system.copying import are_immutable
 WRITE_FIELDS = 5
 """The entries of ``Trace.traced`` for each write to a store."""
 
-EventKind = Literal["window", "end_of_stream", "commit", "ignored"]
+Callback = Literal["window", "end_of_stream"]
+EventKind = Literal[Callback, "commit", "ignored"]
 
 
 class Input(Protocol):
@@ -54,8 +55,8 @@ class TraceEvent(NamedTuple):
 class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
     where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
-    or refused because it cannot be sent, or it is the dead letter of one that was refused. ``is_timed``: it
-    was made without a message in work, as by ``window()``."""
+    or refused because it cannot be sent, or it is the dead letter of one that was refused. ``callback``:
+    that which made it without a message in work; None where there was one."""
 
     at: IncomingMessageEnvelope | int
     task: str
@@ -67,7 +68,7 @@ class Sent(Struct, gc=False):
     timestamp: int | None = None
     headers: Mapping[str, bytes] | None = None
     fate: Literal["sent", "refused", "letter"] = "sent"
-    is_timed: bool = False
+    callback: Callback | None = None
 
 
 class Trace:
@@ -81,8 +82,9 @@ class Trace:
     readings of the clock by stores whose entries expire. Each comes with the number of events before it, and
     with ``callbacks`` at that time. ``callbacks`` counts the callbacks without a message, since ``begin``.
     ``refused``: the outputs of the last call of the outbox that cannot be sent, as the task made them.
-    ``base``: the messages chosen before ``chosen``. ``stores``: the task and the name of each store, by its
-    number. ``on_check``: called from time to time inside an iteration.
+    ``called``: callbacks without a message whose outputs are not sent yet, each with the outputs collected
+    before it. ``base``: the messages chosen before ``chosen``. ``stores``: the task and the name of each
+    store, by its number. ``on_check``: called from time to time inside an iteration.
     """
 
     def __init__(self) -> None:
@@ -95,6 +97,7 @@ class Trace:
         self.events: list[TraceEvent] = []
         self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int, int]] = []
         self.base = self.callbacks = 0
+        self.called: list[tuple[int, Callback]] = []
         self.active = False
         self.stores: list[tuple[str, str]] = []
         self.on_check: Callable[[], None] | None = None
@@ -134,6 +137,13 @@ class Trace:
         """The message in work, else the position."""
         envelope = None if self._context is None else self._context.input
         return self.position if envelope is None else envelope
+
+    def note_callback(self, kind: Callback, tasks: Sequence[str], now_ms: int, collected: int) -> None:
+        """Note a callback without a message. ``collected``: the number of outputs collected before it."""
+        if self.active:
+            self.called = [each for each in self.called if each[0] < collected]
+            self.called.append((collected, kind))
+            self.note_event(kind, tasks, now_ms)
 
     def note_event(self, kind: EventKind, tasks: Sequence[str], now_ms: int) -> None:
         """Note a callback without a message, or a commit."""

@@ -136,9 +136,9 @@ def _outputs(standing: Standing) -> Tab:
 
 
 def _cause(standing: Standing, output: Output) -> str:
-    """The message that an output was made from, or after which a window sent it: a click goes there."""
+    """The message that an output was made from, or the callback that sent it. A click goes there."""
     position = output.position
-    cause = "window()" if output.is_timed else standing.causes.get(position)
+    cause = f"{output.callback}()" if output.callback else standing.causes.get(position)
     if cause is None:
         return ""
     return (

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.outputs.stream_writers import hashed_bytes
-from streambench.container.trace import Sent
+from streambench.container.trace import Callback, Sent
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
@@ -31,7 +31,8 @@ class Output(Struct, frozen=True, gc=False):
     """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
     as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
     the container yet, until what ``hold`` names. ``is_placed``: its partition follows from its key, or from
-    what the task named. ``is_timed``: ``window()`` or ``end_of_stream()`` sent it, behind that message."""
+    what the task named. ``callback``: ``window`` or ``end_of_stream``, where that sent it, behind that
+    message; else None."""
 
     position: int
     stream: str
@@ -42,7 +43,12 @@ class Output(Struct, frozen=True, gc=False):
     task: str = ""
     is_placed: bool = False
     hold: Hold = "commit"
-    is_timed: bool = False
+    callback: Callback | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """True where ``window()`` or ``end_of_stream()`` sent it."""
+        return self.callback is not None
 
     @property
     def held_text(self) -> str:
@@ -104,13 +110,13 @@ class Outputs:
     def of(self, position: int, sent: Sent, *, held: bool, hold: Hold = "commit") -> list[Output]:
         """The output, or those of a batch."""
         key_serde, message_serde = self.serdes_of(sent.stream)
-        stream, is_timed = str(sent.stream), sent.is_timed and sent.fate != "letter"
+        stream, callback = str(sent.stream), None if sent.fate == "letter" else sent.callback
         if isinstance(sent.message, OutgoingBatch):
             keys: Any = [None] * len(sent.message) if sent.message.keys is None else sent.message.keys
             messages: Any = sent.message.messages
             return [
                 Output(
-                    position, stream, None, key, message, held, sent.task, hold=hold, is_timed=is_timed
+                    position, stream, None, key, message, held, sent.task, hold=hold, callback=callback
                 )
                 for key, message in zip(keys, messages, strict=False)
             ]
@@ -125,7 +131,7 @@ class Outputs:
                 sent.task,
                 not is_round_robin(sent.partition_key),
                 hold,
-                is_timed,
+                callback,
             )
         ]
 

@@ -181,10 +181,7 @@ class BlockLog:
         size = 8 * len(order) + 16 * len(trace.batches) + block.writes.size - former
         self._read_commits(order, base)
         for sent in trace.sent:
-            if isinstance(sent.at, int):
-                position, sent.is_timed = sent.at, True
-            else:
-                position = where.get(id(sent.at), base)
+            position = sent.at if isinstance(sent.at, int) else where.get(id(sent.at), base)
             if position < 0:
                 continue
             sent.at = position

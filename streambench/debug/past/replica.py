@@ -261,8 +261,10 @@ class Replica:
     def _repeat(self, event: TraceEvent) -> None:
         self.repeated.append(event._replace(**self._done()._asdict()))
         if event.kind == "window":
+            self._held.callback = event.kind
             self._loop.timers.windows.call_again(event.tasks, None, self.position)
         elif event.kind == "end_of_stream":
+            self._held.callback = event.kind
             self._loop.coordination.end_again(event.tasks)
 
     def _read_clock(self) -> int:

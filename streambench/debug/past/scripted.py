@@ -10,7 +10,7 @@ from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.outbox import StoreChanges, TaskCommit
 from streambench.container.outputs.traced_send import sent_noter
-from streambench.container.trace import Sent
+from streambench.container.trace import Callback, Sent
 from streambench.debug.history.batches import Batches
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.errors import StreambenchError
@@ -69,7 +69,8 @@ class ScriptedClock:
 
 
 class HeldOutputs:
-    """An outbox that keeps outputs and writes nothing. ``sent``: the outputs, each with its position."""
+    """An outbox that keeps outputs and writes nothing. ``sent``: the outputs, each with its position.
+    ``callback``: that which sends what comes from no message."""
 
     whole = False
     can_defer = False
@@ -83,6 +84,7 @@ class HeldOutputs:
         """``keyless``: per stream, the messages without a key that were sent before."""
         self.keyless = dict(keyless)
         self.sent: list[tuple[int, Sent]] = []
+        self.callback: Callback = "window"
         self._note = sent_noter(serdes, position)
         self._position = position
 
@@ -99,7 +101,9 @@ class HeldOutputs:
         position = self._position()
         for item in collected:
             sent = with_round_robin_number(self._note(item), self.keyless)
-            sent.at, sent.is_timed = position, isinstance(sent.at, int)
+            if isinstance(sent.at, int):
+                sent.callback = self.callback
+            sent.at = position
             self.sent.append((position, sent))
 
     def observe(self) -> None:

@@ -265,6 +265,30 @@ def test_the_cause_of_an_output_of_a_window_is_no_message() -> None:
     session.stop()
 
 
+class Ending(Counter):
+    def end_of_stream(self, collector: Any, coordinator: Any) -> None:
+        collector.send("mem.out", "the end")
+
+
+def test_outputs_name_the_callback_that_sent_them_behind_a_message() -> None:
+    inputs = {"mem.in": {0: [{"key": "a"}]}}
+    bounded = {"systems.mem.streams.in.samza.bounded": "true"}
+    config = {**bounded, "task.window.ms": "10", "task.window.at.end": "true", "task.commit.ms": -1}
+    session, bench = session_of(Ending, inputs, config)
+    session.step()
+    bench.clock.advance(50)
+    session.run("caught-up")
+    session.wait()
+    callbacks = [(each.message, each.callback) for each in session.outputs()]
+    assert ({"window": 1}, "window") in callbacks and ("the end", "end_of_stream") in callbacks
+    session.goto(0)
+    session.swap(Ending)
+    session.goto(1)
+    branch = [(each.message, each.callback) for each in session.outputs()]
+    assert branch == callbacks
+    session.stop()
+
+
 def test_two_positions_differ_by_what_happened_between_them() -> None:
     session, _ = session_of(inputs={"mem.in": {0: [{"key": key} for key in "abcd"]}})
     session.step(4)

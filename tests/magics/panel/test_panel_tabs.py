@@ -9,10 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.terminal.terminal_pages import pages
 from streambench.debug.view.panel_state import PanelState, PanelStateReader
 from streambench.errors import StreambenchError
 from streambench_magics.panel.panel import Panel
 from streambench_magics.panel.render import panel_html
+from streambench_magics.tables import as_text
 from tests.magics.conftest import Shell
 
 CONFIG = """%%streamconfig counted
@@ -272,6 +274,16 @@ def test_the_commits_of_a_frame_that_a_step_came_into_count_it(
 def test_outputs_name_the_message_that_they_were_made_from(counted: Shell) -> None:
     outputs = page(panel_html(frame_of(counted)), "outputs")
     assert 'data-do="goto 3" title="mem.clicks.0@2\n%stream goto 3">mem.clicks.0@2</a>' in outputs
+
+
+@pytest.mark.parametrize("callback", ["window", "end_of_stream"])
+def test_outputs_name_the_callback_that_sent_them(counted: Shell, callback: str) -> None:
+    frame = frame_of(counted)
+    (output,) = frame.standing.outputs
+    standing = replace(frame.standing, outputs=(replace(output, callback=callback),))
+    frame = replace(frame, standing=standing)
+    assert f">{callback}()</a>" in page(panel_html(frame), "outputs")
+    assert [each.name for each in pages(frame) if f"{callback}()" in as_text(each.content)] == ["Outputs"]
 
 
 def test_breakpoints_are_added_switched_and_removed_in_their_tab(counted: Shell) -> None:
