@@ -19,6 +19,10 @@ Send = Callable[[Collected], None]
 Note = Callable[[tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]], Sent]
 
 
+class Unencoded(bytes):
+    """Bytes that the serde of their stream cannot encode, unlike those that it made."""
+
+
 def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
     """The function ``send``, which notes in ``trace`` what it has sent."""
     note = sent_noter(serdes, trace.at)
@@ -64,10 +68,16 @@ def sent_noter(serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | 
     input."""
     known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
 
+    def serdes_of(stream: SystemStream) -> tuple[Serde | None, Serde | None]:
+        found = known.get(stream)
+        if found is None:
+            found = known[stream] = serdes.for_stream(stream)
+        return found
+
     def note(item: tuple[str, Any, IncomingMessageEnvelope | None, bytes | None, bytes | None]) -> Sent:
         task, output, origin, message, key = item
         place = at() if origin is None else origin
-        if message is not None:
+        if message is not None and serdes_of(output.system_stream) == (None, None):
             return Sent(
                 place, task, output.system_stream, key, message, output.partition, None, output.timestamp
             )
@@ -80,10 +90,7 @@ def sent_noter(serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | 
         if is_dead_letter(output):
             place = at()  # its origin may be a message as it was read, which is not the chosen one
         stream = output.system_stream
-        found = known.get(stream)
-        if found is None:
-            found = known[stream] = serdes.for_stream(stream)
-        key_serde, message_serde = found
+        key_serde, message_serde = serdes_of(stream)
         return Sent(
             place, task, stream, _kept(key_serde, output.key), _kept(message_serde, output.message),
             output.partition, output.partition_key, output.timestamp,
@@ -103,6 +110,6 @@ def _kept(serde: Serde | None, value: Any) -> Any:
         return detached(value) if serde is None else b"%b" % serde.to_bytes(value)
     except Exception:
         try:
-            return detached(value)
+            return Unencoded(value) if type(value) is bytes else detached(value)
         except SerdeError:
             return value

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from streambench.container.observer import ContainerObserver
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
-from streambench.container.outputs.traced_send import sent_noter, with_fates
+from streambench.container.outputs.traced_send import Unencoded, sent_noter, with_fates
 from streambench.container.outputs.transactional_outbox import TransactionalOutbox
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.container.trace import Sent
@@ -28,6 +28,7 @@ from streambench.debug.stopping.moment import ShownTask
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
+from streambench.serde.api import Serde
 from streambench.serde.streams import readable
 from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
@@ -339,8 +340,8 @@ class Past:
         key_serde, message_serde = self.replica.serdes.for_stream(sent.stream)
         return OutgoingMessageEnvelope(
             sent.stream,
-            readable(message_serde, sent.message),
-            readable(key_serde, sent.key),
+            _as_sent(message_serde, sent.message),
+            _as_sent(key_serde, sent.key),
             None if is_round_robin(sent.partition_key) else sent.partition_key,
             partition,
             sent.timestamp,
@@ -425,6 +426,12 @@ class Past:
         except Exception:
             log.debug("a branch stops at %d", reached + 1, exc_info=True)
         return reached
+
+
+def _as_sent(serde: Serde | None, kept: Any) -> Any:
+    """A key or message as the task sent it, of what was kept of it; what cannot be encoded was kept as it
+    was."""
+    return bytes(kept) if isinstance(kept, Unencoded) else readable(serde, kept)
 
 
 def resume(history: History) -> None:

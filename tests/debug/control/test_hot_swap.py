@@ -445,7 +445,12 @@ class Wrong(Numbering):
         collector.send("mem.json", {"seen": 1})
 
 
-@pytest.mark.parametrize("task", [Unsendable, Wrong])
+class Encoded(Numbering):
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send("mem.json", b"[1]")
+
+
+@pytest.mark.parametrize("task", [Unsendable, Wrong, Encoded])
 def test_adopting_what_cannot_be_sent_fails_with_nothing_committed(task: type[Numbering]) -> None:
     config = {**EXACTLY_ONCE, **JSON, "task.commit.ms": -1}
     session, bench = session_of(Numbering, words("aaa"), config)
