@@ -300,11 +300,14 @@ class Campaign:
 
     def _kill_executor(self) -> str:
         end = time.monotonic() + PATIENCE_S
-        while not (executors := self._executors()):
+        while True:
+            # One that is found may end by itself before it is killed, as those of a killed driver do.
+            with suppress(ProcessLookupError):
+                if executors := self._executors():
+                    return self._kill(self.chance.choice(executors).pid)
             if time.monotonic() > end:
                 self._fail("got no executor")
             self._ended_within(self._deployment(), LOOK_S)
-        return self._kill(self.chance.choice(executors).pid)
 
     def _kill_driver(self) -> str:
         return self._kill(self._deployment().pid)
