@@ -17,7 +17,7 @@ _NEVER_MS = 1 << 62
 
 _changes = threading.Lock()
 _silenced: dict[SparkContext, tuple[int, tuple[Any, ...]]] = {}
-"""How many deployments have silenced a context, and the steps that undo it."""
+"""Of each context the number of deployments that have silenced it, and the steps that undo it."""
 
 
 @contextmanager

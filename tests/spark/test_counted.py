@@ -110,7 +110,7 @@ class Stepping:
 
 
 def rows_of(run: Any, *, is_live: bool) -> list[tuple[int, int | None]]:
-    """What two containers return: messages, and the number of the container with its report."""
+    """The rows of two containers: messages, and the number of the container with its report."""
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1])], names=["id"])
     batches = counted.CountedContainers(run, is_live=is_live)(iter([numbers]))
     rows = [row for batch in batches for row in batch.to_pylist()]

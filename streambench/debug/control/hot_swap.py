@@ -50,7 +50,7 @@ class HotSwap(TimeTravel):
 
     _to_follow: Sequence[tuple[Any, bool]] = ()
     exchanges = 0
-    """How often code was exchanged, and the state with it: more than once at a position, too."""
+    """The number of exchanges of code, and of the state with it: more than one at a position, too."""
 
     def swap(self, task: Any, *, init: bool = False, replay: int | None = None) -> Swap:
         """Exchange the task's code between two messages: a class, or a function ``process``. State, position
