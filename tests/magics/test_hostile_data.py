@@ -119,9 +119,14 @@ def test_no_data_forges_a_line_or_moves_the_cursor(echo: Shell) -> None:
     assert not bad
 
 
-def failing_task(raises: str) -> str:
-    """The task, which raises so."""
-    return TASK.replace("raise ValueError(FORGED)", raises)
+def failed_step(ip: Shell, raises: str) -> str:
+    """The output of a step at which the task raises so."""
+    ip.run(TASK.replace("raise ValueError(FORGED)", raises))
+    ip.run(CONFIG)
+    ip.run("%stream streams create mem.in --partitions 1")
+    ip.run("%stream send mem.in fail --config echo")
+    ip.run("%stream create echo --task Echo --config echo")
+    return ip.fails("%stream step")
 
 
 @pytest.mark.parametrize(
@@ -137,46 +142,26 @@ def failing_task(raises: str) -> str:
 @pytest.mark.parametrize("mode", ["Context", "Plain", "Minimal"])
 def test_no_exception_forges_a_line_or_moves_the_cursor(ip_empty: Shell, raises: str, mode: str) -> None:
     ip_empty.run(f"%xmode {mode}")
-    ip_empty.run(failing_task(raises))
-    ip_empty.run(CONFIG)
-    ip_empty.run("%stream streams create mem.in --partitions 1")
-    ip_empty.run("%stream send mem.in fail --config echo")
-    ip_empty.run("%stream create echo --task Echo --config echo")
-    shown = [ip_empty.fails("%stream step"), ip_empty.run("%stream show echo")]
+    shown = [failed_step(ip_empty, raises), ip_empty.run("%stream show echo")]
     assert not [text for text in shown if UNSEEN.search(text)]
 
 
 def test_an_endless_chain_of_exceptions_is_shown_in_part(ip_empty: Shell) -> None:
     retries = "error = None\n            for _ in range(3000):\n                last = error\n"
     retries += "                error = ValueError('again')\n                error.__context__ = last\n"
-    ip_empty.run(failing_task(f"{retries}            raise error"))
-    ip_empty.run(CONFIG)
-    ip_empty.run("%stream streams create mem.in --partitions 1")
-    ip_empty.run("%stream send mem.in fail --config echo")
-    ip_empty.run("%stream create echo --task Echo --config echo")
-    shown = ip_empty.fails("%stream step")
+    shown = failed_step(ip_empty, f"{retries}            raise error")
     assert 50 < shown.count("ValueError: again") < 200 and "%stream step echo: it goes on" in shown
 
 
 @pytest.mark.parametrize("of", ["part", "part from None", "part from group", "part from part", "group"])
 def test_a_part_of_a_group_that_is_raised_alone_is_shown(ip_empty: Shell, of: str) -> None:
     part = "part = ValueError('plain'); group = ExceptionGroup('all', [part]); part.__context__ = group"
-    ip_empty.run(failing_task(f"{part}; raise {of}"))
-    ip_empty.run(CONFIG)
-    ip_empty.run("%stream streams create mem.in --partitions 1")
-    ip_empty.run("%stream send mem.in fail --config echo")
-    ip_empty.run("%stream create echo --task Echo --config echo")
-    shown = ip_empty.fails("%stream step")
+    shown = failed_step(ip_empty, f"{part}; raise {of}")
     assert "ValueError: plain" in shown and "%stream step echo: it goes on" in shown
 
 
 def test_the_lines_of_an_exception_stay_lines(ip_empty: Shell) -> None:
-    ip_empty.run(failing_task("raise ValueError('2 errors\\n  name: missing\\n  age: no number')"))
-    ip_empty.run(CONFIG)
-    ip_empty.run("%stream streams create mem.in --partitions 1")
-    ip_empty.run("%stream send mem.in fail --config echo")
-    ip_empty.run("%stream create echo --task Echo --config echo")
-    shown = ip_empty.fails("%stream step")
+    shown = failed_step(ip_empty, "raise ValueError('2 errors\\n  name: missing\\n  age: no number')")
     assert "ValueError: 2 errors\n  |   name: missing\n  |   age: no number\n" in shown
     assert "---> 14" in shown or "--> 14" in shown
 

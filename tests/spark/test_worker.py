@@ -307,13 +307,19 @@ def test_a_replaced_attempt_fails_for_spark_and_reports_nothing(
         run(job, Replaced)
 
 
+def held(job: Job, monkeypatch: pytest.MonkeyPatch) -> DeploymentLock:
+    """The lock of a driver, which is gone as soon as it is seen to be free."""
+    monkeypatch.setattr(running, "_GONE_S", 0)
+    driver = DeploymentLock(job.config, "job-1", "refuse")
+    driver.acquire()
+    return driver
+
+
 def test_a_container_whose_driver_is_gone_commits_and_stops(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_GONE_S", 0)
+    driver = held(job, monkeypatch)
     job.send(0, 20_000)
-    driver = DeploymentLock(job.config, "job-1", "refuse")
-    driver.acquire()
 
     class Orphaned(Forward):
         def process(self, envelope, collector, coordinator):
@@ -334,10 +340,8 @@ def test_a_container_whose_driver_is_gone_commits_and_stops(
 def test_a_container_that_starts_after_the_death_of_its_driver_stops(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_GONE_S", 0)
+    driver = held(job, monkeypatch)
     job.send(0, 20_000)
-    driver = DeploymentLock(job.config, "job-1", "refuse")
-    driver.acquire()
     planned = make_plan(job.config, Slow)
     shipped = {"lease": driver.lease, "is_visible": driver.is_visible}
     containers = packed(planned, **shipped)
@@ -353,9 +357,7 @@ def test_a_container_that_starts_after_the_death_of_its_driver_stops(
 def test_a_lock_out_of_sight_is_no_proof_that_its_driver_is_gone(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_GONE_S", 0)
-    driver = DeploymentLock(job.config, "job-1", "refuse")
-    driver.acquire()
+    driver = held(job, monkeypatch)
     watch = LockWatch(driver.lease, is_visible=True)
     directory = Path(driver.lease).parent
     away = directory.rename(directory.with_name("away"))

@@ -23,6 +23,14 @@ from tests.container.test_failure_capture import GOOD, Sums, config_of, process_
 BYTES = {"stores.n.msg.serde": "bytes"}
 
 
+def started(directory: Path) -> Session:
+    """A session that has begun, with a few good messages to process."""
+    put(config_of(directory), "log.in", *GOOD)
+    session = Session(Container(config_of(directory), process_all))
+    session.start()
+    return session
+
+
 @pytest.mark.parametrize(
     "error", [TypeError("no array"), pa.ArrowInvalid("too large"), OverflowError("2**70")]
 )
@@ -211,9 +219,7 @@ def commits_observed(session: Session) -> int:
 def test_recordings_that_were_given_up_leave_nothing_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(config_of(tmp_path), "log.in", *GOOD)
-    session = Session(Container(config_of(tmp_path), process_all))
-    session.start()
+    session = started(tmp_path)
     before = commits_observed(session)
     for number in range(3):
         session.step(1)
@@ -226,9 +232,7 @@ def test_recordings_that_were_given_up_leave_nothing_behind(
 
 
 def test_a_recording_begins_with_the_commit_after_one_that_was_given_up(tmp_path: Path) -> None:
-    put(config_of(tmp_path), "log.in", *GOOD)
-    session = Session(Container(config_of(tmp_path), process_all))
-    session.start()
+    session = started(tmp_path)
     session.step(1)
     before = commits_observed(session)
     session.record(tmp_path / "given_up")
@@ -248,9 +252,7 @@ def test_a_recording_begins_with_the_commit_after_one_that_was_given_up(tmp_path
 def test_a_job_that_was_abandoned_warns_once_of_its_pending_recording(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(config_of(tmp_path), "log.in", *GOOD)
-    session = Session(Container(config_of(tmp_path), process_all))
-    session.start()
+    session = started(tmp_path)
     session.step(3)
     session.record(tmp_path / "pending")
     session.abandon()
@@ -262,9 +264,7 @@ def test_a_job_that_was_abandoned_warns_once_of_its_pending_recording(
 def test_a_recording_lies_where_it_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
-    put(config_of(tmp_path), "log.in", *GOOD)
-    session = Session(Container(config_of(tmp_path), process_all))
-    session.start()
+    session = started(tmp_path)
     session.step(1)
     monkeypatch.chdir(tmp_path / "here")
     session.record("r")
