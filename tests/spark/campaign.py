@@ -268,10 +268,14 @@ class Campaign:
                 end = time.monotonic() + PATIENCE_S
             elif time.monotonic() > end:
                 self._fail("wrote nothing")
-            if self._ended_within(self._deployment(), LOOK_S) == 0:
-                pytest.fail(f"it came to its end after {self.kills} alone: {self.said('killed')}")
+            self._goes_on_for(LOOK_S)
         if self.chance.random() < 0.5:
-            self._ended_within(self._deployment(), self.chance.uniform(0, self._figures.moment_s))
+            self._goes_on_for(self.chance.uniform(0, self._figures.moment_s))
+
+    def _goes_on_for(self, seconds: float) -> None:
+        """Let the job go on; where it comes to its end, what is left to be killed cannot be."""
+        if self._ended_within(self._deployment(), seconds) == 0:
+            pytest.fail(f"it came to its end after {self.kills} alone: {self.said('killed')}")
 
     def _ended_within(self, process: subprocess.Popen[bytes], seconds: float) -> int | None:
         with suppress(subprocess.TimeoutExpired):
@@ -307,7 +311,7 @@ class Campaign:
                     return self._kill(self.chance.choice(executors).pid)
             if time.monotonic() > end:
                 self._fail("got no executor")
-            self._ended_within(self._deployment(), LOOK_S)
+            self._goes_on_for(LOOK_S)
 
     def _kill_driver(self) -> str:
         return self._kill(self._deployment().pid)

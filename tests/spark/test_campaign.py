@@ -20,7 +20,7 @@ from tests.surroundings import SOAK
 
 # A cluster is five JVMs more. In make test, test_kafka_campaign.py and test_standalone.py kill executors.
 WITHOUT_EXECUTORS = SMALL._replace(messages=2_400, executor_kills=0)
-FIGURES = Figures(5_000_000, 12, 20_000, 10, 2, moment_s=20) if SOAK else WITHOUT_EXECUTORS
+FIGURES = Figures(5_000_000, 12, 20_000, 10, 2, moment_s=2) if SOAK else WITHOUT_EXECUTORS
 
 ON_A_LOG = """\
 stores.counts.factory=memory
