@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from streambench.spark.session_handle import is_connect
 from streambench.spark.worker import Report, RunContainers
+from streambench.system.log.arrays import binaries, int64s
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,11 +98,7 @@ def _with_remedy(report: Report) -> Report:
 
 
 def _row(messages: int, report: bytes | None) -> pa.RecordBatch:
-    columns = [
-        pa.array([messages], pa.int64()),
-        pa.array([report], pa.binary()),
-        pa.array([_PADDING], pa.binary()),
-    ]
+    columns = [int64s([messages]), binaries([report]), binaries([_PADDING])]
     return pa.RecordBatch.from_arrays(columns, names=["messages", "report", "padding"])
 
 

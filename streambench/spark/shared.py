@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import StreambenchError
+from streambench.fsync import write_file
 from streambench.system.systems import Systems, abilities_of
 
 log = logging.getLogger(__name__)
@@ -118,10 +119,7 @@ def _is_path(name: str) -> bool:
 def _written(key: str, directory: Path) -> SharedDirectory:
     file, token = directory / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}", secrets.token_hex(16)
     try:
-        with file.open("x") as stream:
-            stream.write(token)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_file(file, token.encode(), force=True)
     except OSError as error:
         with contextlib.suppress(OSError):
             file.unlink()
