@@ -34,6 +34,7 @@ from streambench.spark.result import (
     DeployProgress,
     DeployResult,
     Stage,
+    TakenOverError,
     failed,
     is_superseded,
     progress_of,
@@ -129,9 +130,13 @@ class Deployment:
     def check_holder(self) -> None:
         """Raise TakenOverError where another start of the job has taken it over."""
         if self._lock is not None and (who := self._lock.taken_over_by()):
-            raise taken_over(DeployResult(job=self.name, containers=(), seconds=0.0), who)
+            raise self._taken_over(who)
         if self._newer is not None and self._newer.has_newer(self._generation):
-            raise taken_over(DeployResult(job=self.name, containers=(), seconds=0.0))
+            raise self._taken_over()
+
+    def _taken_over(self, who: str = "") -> TakenOverError:
+        """The error of a deployment that was taken over before its round has done anything."""
+        return taken_over(DeployResult(job=self.name, containers=(), seconds=0.0), who)
 
     def _pause(self, seconds: float) -> bool:
         """Wait so long; True where it is cancelled meanwhile. Raises TakenOverError."""
@@ -281,7 +286,7 @@ class Deployment:
         deployment is refused from now on. The plan; a later one, where a former deployment has ended."""
         self.check_holder()
         if self._generation and planned.former > self._generation:
-            raise taken_over(DeployResult(job=planned.model.name, containers=(), seconds=0.0))
+            raise self._taken_over()
         if planned.idle and not self._goes_on:
             return planned
         if self._lock is None:
