@@ -174,14 +174,12 @@ class CheckpointTopicState:
         last = self.generation
         if entry.number != self.next_number():
             return False
-        assignment: Mapping[int, Sequence[str]] = last.assignment if last is not None else {}
-        backfill = last.backfill if last is not None else ""
+        assignment: Mapping[int, Sequence[str]] = {}
+        backfill = ""
         if entry.assignment is not None:
-            backfill = entry.backfill
-            assignment = {
-                container: tuple(entry.assignment[str(container)])
-                for container in sorted(map(int, entry.assignment))
-            }
+            assignment, backfill = _as_numbers(entry.assignment), entry.backfill
+        elif last is not None:
+            assignment, backfill = last.assignment, last.backfill
         self._remember(entry.checkpoints)
         known = StoredPartitions(self._last())
         self.generation = Generation(entry.number, assignment, entry.places, known, backfill)
@@ -230,10 +228,7 @@ class CheckpointTopicState:
             return False
         self.generation = None
         if entry.generation is not None:
-            assignment = {
-                container: tuple(entry.assignment[str(container)])
-                for container in sorted(map(int, entry.assignment))
-            }
+            assignment = _as_numbers(entry.assignment)
             known_then = frozenset(map(SystemStreamPartition.parse, entry.known))
             self.generation = Generation(
                 entry.generation, assignment, entry.places, known_then, entry.backfill
@@ -281,6 +276,11 @@ class CheckpointTopicState:
 def as_text(assignment: Mapping[int, Sequence[str]]) -> dict[str, list[str]]:
     """An assignment as it is written."""
     return {str(container): list(tasks) for container, tasks in assignment.items()}
+
+
+def _as_numbers(assignment: Mapping[str, Sequence[str]]) -> dict[int, tuple[str, ...]]:
+    """An assignment from what ``as_text`` has written."""
+    return {container: tuple(assignment[str(container)]) for container in sorted(map(int, assignment))}
 
 
 def read(data: bytes | None, where: str) -> Entry:
