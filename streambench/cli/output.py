@@ -39,9 +39,6 @@ _BELOW = (0, 0, 0, 4)
 TRACEBACK = "STREAMBENCH_TRACEBACK"
 """Set to 1, this environment variable has errors shown with all of their traceback."""
 
-_LINES = "\n\t"
-
-
 def screen() -> Console:
     """Standard output, as wide as the terminal; without one, as wide as it takes."""
     from rich.console import Console
@@ -169,7 +166,7 @@ def print_error(error: BaseException) -> None:
     sys.stdout.flush()
     if os.environ.get(TRACEBACK) == "1":
         whole = redacted("".join(traceback.format_exception(error)))
-        sys.stderr.write(escaped(whole, keep=_LINES))
+        sys.stderr.write(escaped(whole, keep="\n\t"))
         return
     error = limit_error(error) or error
     frames = user_frames(error)
@@ -180,7 +177,7 @@ def print_error(error: BaseException) -> None:
     )
     print(f"error: {redacted(_of_file(error) or described(error))}{internal}", file=sys.stderr)
     if frames:
-        print(escaped(frames, keep=_LINES), file=sys.stderr)
+        print(frames, file=sys.stderr)
 
 
 def _of_file(error: BaseException) -> str | None:
