@@ -382,9 +382,9 @@ def code_row(change: CodeChange) -> Row:
     return plain_row("code", change.position, values)
 
 
-def adopt_row(position: int, changes: Sequence[CodeChange]) -> Row:
-    """The row of a branch that began at a position and was adopted, with the swaps in it."""
-    return plain_row("adopt", position, [msgspec.to_builtins(each) for each in changes])
+def adopt_row(changes: Sequence[CodeChange]) -> Row:
+    """The row of a branch that was adopted, with the swaps in it; it began at the first one."""
+    return plain_row("adopt", changes[0].position, [msgspec.to_builtins(each) for each in changes])
 
 
 def with_adopted(rows: Sequence[Row]) -> Sequence[Row]:

@@ -137,9 +137,8 @@ def _outputs(standing: Standing) -> Tab:
 
 def _cause(standing: Standing, output: Output) -> str:
     """The message that an output was made from, or the callback that sent it. A click goes there."""
-    position = output.position
-    cause = f"{output.callback}()" if output.callback else standing.causes.get(position)
-    if cause is None:
+    position, cause = output.position, standing.cause(output)
+    if not cause:
         return ""
     return (
         f'<a role="button" tabindex="0" data-do="goto {position}" '

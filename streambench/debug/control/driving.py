@@ -128,9 +128,7 @@ class Driven:
         """Return True where no thread drives the container; checks for a moment."""
         if self._is_driver:
             return False
-        moment = (
-            _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
-        )
+        moment = _moment_up_to(deadline)
         if self.running:
             self._ended.wait(moment)
             return False
@@ -179,8 +177,7 @@ class Driven:
             if question is None:
                 question = Future()
                 self.container.post(_answering(question, what))
-            left = _LOOK_AGAIN_S if deadline is None else max(0.0, deadline - time.monotonic())
-            wait([question], min(_LOOK_AGAIN_S, left))
+            wait([question], _moment_up_to(deadline))
             if question.done() or (
                 deadline is not None and time.monotonic() >= deadline and not question.cancel()
             ):
@@ -191,6 +188,11 @@ class Driven:
     def _changed(self) -> None:
         for listener in self._listeners:
             listener()
+
+
+def _moment_up_to(deadline: float | None) -> float:
+    """The seconds until the next look, which is no later than a deadline."""
+    return _LOOK_AGAIN_S if deadline is None else max(0.0, min(_LOOK_AGAIN_S, deadline - time.monotonic()))
 
 
 def _answering(question: Future[_T], what: Callable[[], _T]) -> Callable[[], None]:

@@ -478,7 +478,7 @@ class Inspection(Driven):
 
     def _cause(self, output: Output) -> Cause:
         position = output.position
-        message = None if output.is_timed else self._message_at(position)
+        message = None if output.callback else self._message_at(position)
         changes = tuple(self.changes_at(position))
         if message is None:
             return Cause(position, None, None, None, None, changes)

@@ -151,7 +151,7 @@ class Recorder:
         """Note the branch that was adopted: each swap with its position, its code, and whether ``init`` was
         called. Messages, windows and batches are those that were noted before."""
         changes = [self._change(position, factory, init=init) for position, factory, init in branch]
-        self._rows.append(adopt_row(changes[0].position, changes))
+        self._rows.append(adopt_row(changes))
 
     def _change(self, position: int, factory: Any, *, init: bool) -> CodeChange:
         """A swap, whose code this process remembers."""

@@ -46,11 +46,6 @@ class Output(Struct, frozen=True, gc=False):
     callback: Callback | None = None
 
     @property
-    def is_timed(self) -> bool:
-        """True where ``window()`` or ``end_of_stream()`` sent it."""
-        return self.callback is not None
-
-    @property
     def held_text(self) -> str:
         """Why nothing has left the container yet, in words; empty where it has."""
         return HELD[self.hold] if self.held else ""

@@ -92,7 +92,7 @@ def _outputs(frame: PanelState) -> Page:
                 "" if each.key is None else _short(each.key),
                 _short(each.message),
                 each.held_text or "sent",
-                f"{each.callback}()" if each.callback else standing.causes.get(each.position, ""),
+                standing.cause(each),
             ]
             for each in reversed(standing.outputs)
         ),

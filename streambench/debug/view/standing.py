@@ -83,6 +83,11 @@ class Standing(Struct, frozen=True):
         """The number of outputs that the last message sent."""
         return sum(each.position == self.position for each in self.outputs)
 
+    def cause(self, output: Output) -> str:
+        """The message that an output was made from, or the callback that sent it; empty where it is not
+        known."""
+        return f"{output.callback}()" if output.callback else self.causes.get(output.position, "")
+
     @property
     def counts_note(self) -> str:
         """The position of metrics that are shown in the past, in words; empty at the newest one."""
