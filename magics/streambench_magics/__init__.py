@@ -18,8 +18,9 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Register ``%%streamtask``, ``%%streamconfig`` and ``%stream``, and the completion of their
-    arguments."""
+    """Register ``%%streamtask``, ``%%streamconfig`` and ``%stream``, the completion of their arguments, and
+    the text of the values of ``streambench.debug``."""
+    from streambench_magics import displays
     from streambench_magics.completion.complete import completer_of
     from streambench_magics.magics import StreamMagics
 
@@ -30,6 +31,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     ipython.Completer.custom_matchers.append(magics.matcher)
     ipython.input_transformers_cleanup.append(_help_of_command)
     _help_at_cursor(getattr(ipython, "kernel", None))
+    displays.register(ipython)
     atexit.register(magics.end)
 
 
@@ -52,7 +54,10 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
     magics = ipython.magics_manager.registry.pop("StreamMagics", None)
     if magics is None:
         return
+    from streambench_magics import displays
+
     atexit.unregister(magics.end)
+    displays.unregister(ipython)
     try:
         magics.end()
     finally:

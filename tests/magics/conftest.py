@@ -15,7 +15,9 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config as Settings
 
 from streambench.checkpoint import memory as memory_checkpoints
+from streambench.system import compacted_memory
 from streambench.system import memory as memory_system
+from streambench.system.compacted_memory import CompactedPartition
 
 CONFIG = """%%streamconfig inputs
 systems.mem.samza.factory=memory
@@ -89,6 +91,7 @@ def ip_no_magics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sh
     )  # IPython would add the packages of another environment that is active
     monkeypatch.setattr(memory_system, "_systems", {})
     monkeypatch.setattr(memory_checkpoints, "_managers", {})
+    monkeypatch.setattr(compacted_memory, "_streams", memory_system.MemoryStreams(CompactedPartition))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     for hook in ("displayhook", "excepthook"):
         monkeypatch.setattr(sys, hook, getattr(sys, hook))
