@@ -119,6 +119,9 @@ class Container(ContainerView):
         ConfigError."""
         return cls(config, task, remember_choices=100)
 
+    def __repr__(self) -> str:
+        return f"<container {self.name}: {self.state}>"
+
     def __enter__(self) -> Self:
         """The container, started unless it is running already. Raises what ``start`` raises."""
         if self.state != "running":

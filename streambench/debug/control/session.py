@@ -75,6 +75,10 @@ class Session(Stops):
         self._begin_stops()
         self._observer: ContainerObserver | None = None
 
+    def __repr__(self) -> str:
+        past = "" if self.live else f" of {self.latest:,}, in the past"
+        return f"<session of {self.name}: {self.state} at {self.position:,}{past}>"
+
     @property
     def state(self) -> SessionState:
         if self.running:

@@ -104,6 +104,20 @@ def test_a_session_has_the_name_of_its_job_or_the_one_it_is_given() -> None:
     assert Session(bench.container, "mine").name == "mine"
 
 
+def test_a_session_tells_where_it_is() -> None:
+    bench = Bench(ignore, {"mem.a": {0: list(range(5))}})
+    session = Session(bench.container, "a job")
+    assert repr(session) == "<session of a job: new at 0>"
+    session.start()
+    session.step(3)
+    assert repr(session) == "<session of a job: paused at 3>"
+    session.back()
+    assert repr(session) == "<session of a job: paused at 2 of 3, in the past>"
+    session.stop()
+    assert repr(session).startswith("<session of a job: stopped")
+    assert repr(bench.container) == f"<container {bench.container.name}: stopped>"
+
+
 def test_a_run_goes_on_by_itself_until_it_has_caught_up() -> None:
     session, bench = simple()
     session.start()
