@@ -54,7 +54,7 @@ _SETTINGS = {
 
 VIEWPORT: ViewportSize = {"width": 1280, "height": 960}
 START_SECONDS = 90
-STOP_SECONDS = 20
+STOP_SECONDS = 60
 
 
 class JupyterLab:
@@ -253,7 +253,7 @@ class JupyterLab:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(STOP_SECONDS)
         # A kernel that was asked to end may need a moment longer than the server that asked.
-        _, alive = psutil.wait_procs(family, timeout=5)
+        _, alive = psutil.wait_procs(family, timeout=60)
         left = [_describe(process) for process in alive]
         self._kill(alive)
         return left

@@ -172,5 +172,5 @@ def test_the_server_ends_with_the_test_process_even_if_that_is_killed(
         server = psutil.Process(int(tests.stdout.readline()))
         family = [server, *server.children(recursive=True)]
         tests.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []

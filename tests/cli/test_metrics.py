@@ -63,7 +63,7 @@ def test_a_job_reports_to_a_stream_to_prometheus_and_to_the_terminal(project: Pr
 
 
 def _scraped(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
 
 

@@ -73,7 +73,7 @@ def _tcp(_: pytest.FixtureRequest, __: Path, name: str) -> Kind:
     port = free_port()
 
     def arrive() -> None:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(LINES.encode())
 
     return Kind({"samza.factory": "tcp", f"streams.{name}.listen": port}, f"x.{name}", False, False, arrive)

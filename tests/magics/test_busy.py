@@ -16,7 +16,7 @@ from streambench.testing import ManualClock
 from streambench_magics.errors import Interrupted
 from tests.magics.conftest import Shell
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 
 TASK = """%%streamtask Loop
 import time

@@ -177,7 +177,7 @@ def serving(container: int = 0, **settings: object) -> Iterator[PrometheusReport
 
 
 def scraped(reporter: PrometheusReporter) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{reporter.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{reporter.port}/metrics", timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -224,4 +224,4 @@ def test_after_the_stop_nobody_listens() -> None:
     with serving() as reporter:
         port = reporter.port
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)

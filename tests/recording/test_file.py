@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import time
@@ -12,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from streambench.errors import StreambenchError
-from streambench.locks import Held
+from streambench.locks import Held, is_locked
 from streambench.recording.file import RecordingWriter, Row, check_target, read_header, read_rows
+from tests.garbage import await_collected
 
 
 def test_a_file_that_is_cut_ends_with_its_last_whole_block(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_is_being_recorded_to_is_refused_until_it_ends(tmp_path: Pat
     assert list(read_rows(path)) == [Row("end", 0)]
     RecordingWriter(path, {}).close()
     RecordingWriter(path, {})  # dropped without an end, as by a notebook
-    gc.collect()
+    await_collected(lambda: not is_locked(path))
     check_target(path)
 
 

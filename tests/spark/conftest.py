@@ -44,7 +44,7 @@ def leaving_no_process(begin: Callable[[], AbstractContextManager[_T]]) -> Itera
     with begin() as begun:
         yield begun
         started = [each for each in me.children(recursive=True) if each.pid not in before]
-    assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert psutil.wait_procs(started, timeout=60)[1] == []
 
 
 def of_session(number: int) -> list[psutil.Process]:

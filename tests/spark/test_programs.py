@@ -24,7 +24,7 @@ def run_script(directory: Path, text: str) -> list[str]:
     program = start(directory, text)
     said, noise = ended(program)
     assert program.returncode == 0, said + noise
-    assert psutil.wait_procs(of_session(program.pid), timeout=30)[1] == []
+    assert psutil.wait_procs(of_session(program.pid), timeout=60)[1] == []
     return [*said.splitlines(), *(f"stderr: {line}" for line in noise.splitlines())]
 
 
@@ -54,7 +54,7 @@ def start(directory: Path, text: str, command: list[str | Path] | None = None) -
 
 NOTHING_LEFT = """
     import psutil
-    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=30)
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=60)
     print(len(left), "processes left")
 """
 

@@ -100,7 +100,7 @@ def test_whenever_a_deployment_is_stopped_nothing_of_it_is_left(
             pytest.fail(f"it has ended: {deployment.communicate()}")
     send(deployment.pid, number)
     _, noise = deployment.communicate(timeout=120)
-    assert psutil.wait_procs(of_session(deployment.pid), timeout=30)[1] == []
+    assert psutil.wait_procs(of_session(deployment.pid), timeout=60)[1] == []
     assert deployment.returncode == 130, noise
     assert noise.endswith("interrupted; what was committed stays committed\n") and "Traceback" not in noise
     assert list((job.directory / "temporary").iterdir()) == []

@@ -23,7 +23,7 @@ from streambench.system.memory import MemoryConsumer, MemoryStreams, MemorySyste
 from streambench.task import MessageCollector, TaskCoordinator
 from tests.container.jobs import Bench, Process, ignore
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 """How long a test waits for what must come; only a failing test waits so long."""
 
 

@@ -166,13 +166,13 @@ def test_prometheus_scrapes_a_container_until_it_stops(
     container.step(3)
     told = [record.getMessage() for record in caplog.records if "http://" in record.getMessage()]
     url = told[0].split()[-1]
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     assert "# HELP streambench_consumers_messages_behind_high_watermark messages: left in a partition" in text
     assert 'stream="a",system="mem"} 1.0' in text
     container.stop()
     with pytest.raises(OSError):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=60)
 
 
 ODD = {

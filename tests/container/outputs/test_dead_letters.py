@@ -3,7 +3,6 @@ or writes dead letters."""
 
 from __future__ import annotations
 
-import gc
 import logging
 import weakref
 from pathlib import Path
@@ -27,6 +26,7 @@ from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import run_job
 from tests.container.jobs import Bench, Process, echo, ignore, sending
 from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons
+from tests.garbage import await_collected
 
 
 class Batches:
@@ -165,8 +165,7 @@ def test_a_message_that_could_not_be_decoded_keeps_no_job_in_memory() -> None:
     alive = weakref.ref(process)
     run_job(process, DEAD, {"mem.a": {0: [b"\xff"]}})
     del process
-    gc.collect()
-    assert alive() is None
+    await_collected(lambda: alive() is None)
 
 
 def test_a_dead_letter_says_why_and_whence() -> None:

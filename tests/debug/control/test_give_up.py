@@ -18,7 +18,7 @@ from streambench.system.memory import memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
 from streambench_magics.jobs.streams import peek, send
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 _IN, _OUT = SystemStream("log", "in"), SystemStream("log", "out")
 
 

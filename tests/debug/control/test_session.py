@@ -24,7 +24,7 @@ from streambench.task import MessageCollector, RequestScope, TaskCoordinator
 from tests.container.jobs import Bench, Process, ignore, send
 from tests.container.noted_calls import Failing
 
-_PATIENCE_S = 30
+_PATIENCE_S = 60
 """How long a test waits for what must come; only a failing test waits so long."""
 
 

@@ -232,11 +232,11 @@ class Campaign:
         return Consumer({"bootstrap.servers": self.servers, "group.id": "looks", "log_level": 0})
 
     def _complete(self) -> bool:
-        topics = self._admin.list_topics(timeout=10).topics
+        topics = self._admin.list_topics(timeout=60).topics
         return all(len(each.isrs) == 3 for topic in topics.values() for each in topic.partitions.values())
 
     def _leader(self) -> int:
-        partitions = self._admin.list_topics(self.output, timeout=10).topics[self.output].partitions
+        partitions = self._admin.list_topics(self.output, timeout=60).topics[self.output].partitions
         return int(partitions[self._chance.randrange(PARTITIONS)].leader)
 
     def _controller(self) -> int:
@@ -288,7 +288,7 @@ def test_the_end_of_a_partition_is_known_though_its_leader_changed(three: KafkaN
         end = time.monotonic() + 60
         while leads() != 2:
             assert time.monotonic() < end
-        assert look_ups.upcoming([partition], timeout_ms=10_000) == {partition: 0}
+        assert look_ups.upcoming([partition], timeout_ms=60_000) == {partition: 0}
     finally:
         look_ups.close()
         admin.close()

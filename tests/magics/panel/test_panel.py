@@ -22,7 +22,7 @@ from streambench_magics.panel.panel import WIDGET_VIEW, Panel
 from streambench_magics.panel.render import panel_html
 from tests.magics.conftest import Shell
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
@@ -325,13 +325,13 @@ def test_a_panel_that_nobody_looks_at_is_not_painted(page: Page) -> None:
 
 def test_nothing_is_left_of_panels_that_were_closed(page: Page) -> None:
     page.ip.run("%stream stop")
-    before, threads = dict(widgets._instances), threading.active_count()
+    before, threads = dict(widgets._instances), set(threading.enumerate())
     for _ in range(20):
         page.ip.run("%stream create Count")
         page.ip.run("%stream show")
         page.ip.run("%stream stop")
     assert widgets._instances == before
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
     assert page.ip.magics._panels == {}
 
 

@@ -322,7 +322,7 @@ def test_a_start_waits_for_no_commit_in_which_the_last_was_killed(kafka: KafkaNo
     """Kafka would end the transaction after a quarter of an hour."""
     job = Job(kafka, tmp_path, **ONCE, **{"systems.k.producer.transaction.timeout.ms": "900000"})
     (tmp_path / "count.py").write_text(TASK + KILLED)
-    killed = job.start()
+    killed = job.start("--quiet")
     total = 0
     while killed.poll() is None:  # it is killed in its fourth commit, and commits only what there is
         sent(job.systems, job.input, messages(total, total + 100))

@@ -33,7 +33,7 @@ from tests.system.kafka.cluster import all_of, new_stream, sent
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD, STORE_PASSWORD = "alice", "alice's-Secret-7", "store-Secret-8"
-SECONDS = 20.0  # far more than it takes, far less than patience.ms
+SECONDS = 60.0  # far more than it takes, far less than patience.ms
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Receiver:
     def connect(self, ssp: SystemStreamPartition = SSP) -> socket.socket:
         """A plain connection, whose reads do not wait for ever."""
         address = self.address(ssp)
-        return socket.create_connection((address.host, address.port), timeout=20)
+        return socket.create_connection((address.host, address.port), timeout=60)
 
     def poll(self, timeout_ms: int = 20, at_most: int = 1000) -> list[IncomingMessageEnvelope]:
         return self.consumer.poll(dict.fromkeys(self.ssps, at_most), timeout_ms)

@@ -65,7 +65,7 @@ class Sender:
         self._thread.start()
 
     def _send(self) -> None:
-        with httpx.Client(trust_env=False, timeout=30) as http:
+        with httpx.Client(trust_env=False, timeout=60) as http:
             while not self._stopping.is_set():
                 while not self._is_taken(http):
                     if self._giving_up:

@@ -125,7 +125,7 @@ class TestTaken:
             assert receiver.requests[3].headers["x-kind"] == "five"
 
     def test_several_may_be_under_way_and_those_of_one_key_stay_in_order(self) -> None:
-        met = threading.Barrier(2, timeout=20)
+        met = threading.Barrier(2, timeout=60)
         keys = [
             next(key for key in (b"a", b"b", b"c", b"d") if partition_for(key, 2) == lane)
             for lane in range(2)
