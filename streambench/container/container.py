@@ -27,6 +27,7 @@ from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
 from streambench.container.observe.capture import keep_last_snapshot
+from streambench.container.observe.metrics import flat_metrics
 from streambench.container.observe.status import ABANDONED, ContainerStatus
 from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
@@ -356,6 +357,13 @@ class Container(ContainerView):
         self._check_outside()
         self._drive(what)
         self.status.factory = factory
+
+    def read_metrics(self) -> dict[str, float]:
+        """All metrics as they are now, by the names of ``JobRun.metrics``. On the thread that drives it, or
+        between two runs: what gauges read may be a store."""
+        if self.state == "running":
+            self._context.take()
+        return flat_metrics(self.status)
 
     def trace(self, trace: Trace) -> None:
         """Note in ``trace`` what happens from the start on. Before ``start``."""

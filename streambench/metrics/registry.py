@@ -166,6 +166,18 @@ class MetricsRegistry:
             if kind is None or isinstance(metric, kind)
         ]
 
+    def all(self) -> Mapping[tuple[str, str], Counter | Gauge | Histogram | Timer]:
+        """The metrics by group and name, in the order in which they were made."""
+        return self._metrics
+
+    def with_all(
+        self, metrics: Mapping[tuple[str, str], Counter | Gauge | Histogram | Timer]
+    ) -> MetricsRegistry:
+        """A registry of the same default group with these metrics."""
+        made = MetricsRegistry(self._group)
+        made._metrics.update(metrics)
+        return made
+
     def snapshot(self) -> dict[str, float]:
         """All values now, as ``flat`` names them."""
         return flat(self.readings())

@@ -56,10 +56,12 @@ RIGHT = {
     "compare": "Count Count", "peek": "mem.clicks", "send": "mem.clicks x", "swap": "--undo",
     "crash": "--everywhere", "record": "other", "replay": "kept", "outputs": "--held",
     "stop": "--now", "checkpoints": "--history", "show": "--static", "state": "n",
+    "metrics": "--match n-puts",
 }  # fmt: skip
 WRONG = {
     "goto": "99", "diff": "0 99", "changed": "nope k", "back": "--until error", "watch": "--remove nope",
-    "outputs": "--last 0", "rewind": "mem.clicks.0@99", "compare": "Count nope", "replay": "nope.recording",
+    "outputs": "--last 0", "metrics": "--match", "rewind": "mem.clicks.0@99", "compare": "Count nope",
+    "replay": "nope.recording",
 }  # fmt: skip
 NO_TEXT = re.compile(r"\bNone\b|<object|object at 0x|<function|<class ")
 

@@ -237,10 +237,16 @@ def _looking_commands(command: Command) -> None:
     )
     it.takes("--last", metavar="N", type=positive, default=20, help="how many at most (20)")
 
+    it = takes_job(
+        command("metrics", "The metrics of the job and its tasks; in the past, those of the position.")
+    )
+    it.takes("--match", metavar="TEXT", default="", help="only those with this text in their name")
+
     takes_job(
         command(
             "job",
-            "A handle for Python code: job = %stream job NAME has .state, .outputs, .last and .session.",
+            "A handle for Python code: job = %stream job NAME has .state, .outputs, .metrics, .last and "
+            ".session.",
         )
     )
 
@@ -398,7 +404,7 @@ CONFIG.takes("name", metavar="NAME", completes="configs", help="the configuratio
 _GROUPS = {
     "jobs": "create attach detach show stop job",
     "move": "step run pause wait break watch",
-    "look": "state outputs changed",
+    "look": "state outputs changed metrics",
     "time": "back forward goto live diff adopt",
     "code": "swap compare",
     "failures": "crash record replay shrink",

@@ -11,6 +11,7 @@ from streambench.container.container import Until
 from streambench.counts import counted
 from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
+from streambench.debug.history.position_metrics import listed
 from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.names import Cut
 from streambench.debug.stopping.breakpoints import Kind
@@ -31,7 +32,7 @@ from streambench_magics.panel.panel import show
 from streambench_magics.tables import Records
 
 _SHOWN_STEPS = 10
-_SHOWN_ENTRIES = 100
+_SHOWN_ENTRIES = _SHOWN_METRICS = 100
 _VALUE = 100
 _WHOLE = 100_000
 
@@ -251,6 +252,27 @@ class DebugCommands(JobCommands):
             note = f"the last {len(records):,} of {len(outputs):,}{per_stream(outputs)}"
         columns = ["#", "stream", "partition", "key", "message", ""]
         return Records(columns, records, right=["#", "partition"], data=["key"], note=note, source=outputs)
+
+    def _metrics(self, args: Namespace) -> Records:
+        job = self.bench.job(args.name)
+        session = self._begun_session(job)
+        with self._running(job) if session.live else self._travelling(job, session):
+            metrics = session.metrics()
+        records = [
+            {"metric": name, "value": f"{value:,.15g}"}
+            for name, value in metrics.items()
+            if args.match in name
+        ]
+        notes = []
+        if len(records) > _SHOWN_METRICS:
+            notes = [f"{_SHOWN_METRICS} of {len(records):,}: --match TEXT shows those with it in their name"]
+        unknown = [name for name in metrics.not_kept if args.match in name]
+        if unknown:
+            notes.append(f"{len(unknown):,} more are known at the newest position only: {listed(unknown)}")
+        if not records and not unknown:
+            notes.append(f"no metric has {args.match} in its name")
+        note, shown = "\n".join(notes), records[:_SHOWN_METRICS]
+        return Records(["metric", "value"], shown, right=["value"], note=note, source=metrics)
 
     def _check_no_stream(self, name: str) -> None:
         """Raise MagicError where this is no job, but a stream to which one has sent."""

@@ -8,6 +8,7 @@ from typing import Any
 from streambench.debug.control.session import Session
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Output
+from streambench.debug.history.position_metrics import Metrics
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
 
@@ -48,6 +49,11 @@ class JobHandle:
     def outputs(self) -> list[Output]:
         """The messages that its tasks sent, as many as the history has."""
         return self.session.outputs()
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics at its position, by name."""
+        return self.session.metrics()
 
     @property
     def last(self) -> Effects:

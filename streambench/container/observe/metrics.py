@@ -27,7 +27,7 @@ from streambench.planning.plan import name_and_id
 if TYPE_CHECKING:
     from streambench.container.inputs.multiplexer import Multiplexer
     from streambench.container.observe.status import ContainerStatus
-    from streambench.container.tasks.task_instance import TaskInstance
+    from streambench.container.tasks.task_instance import TaskInstance, TaskPartition
 
 _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20 if hasattr(os, "sysconf") else 0
 
@@ -63,15 +63,9 @@ def flat_metrics(container: ContainerStatus) -> dict[str, float]:
 
 
 def _of_container(container: ContainerStatus, partitions: Sequence[PartitionSnapshot]) -> Iterator[Reading]:
-    calls = sum(each.processed * len(each.tasks) for each in partitions)
-    yield _counter("container", "process-envelopes", container.progress.processed)
-    yield _counter("container", "process-calls", calls)
+    chosen = {each.ssp: each.processed for each in partitions}
+    yield from readings_of_messages(container.tasks, container.progress.processed, chosen)
     yield _counter("container", "process-null-envelopes", container.progress.nulls)
-    yield _counter(
-        "container",
-        "skipped-envelopes",
-        sum(skipped for task in container.tasks for skipped in _skipped(task).values()),
-    )
     yield _gauge("container", "container-running", int(container.state == "running"))
     if (memory := _memory_mb()) is not None:
         yield _gauge("container", "physical-memory-mb", memory)
@@ -86,6 +80,16 @@ def _of_container(container: ContainerStatus, partitions: Sequence[PartitionSnap
     yield from _of_chooser(container, partitions)
     for each in partitions:
         yield from _of_partition(each)
+
+
+def readings_of_messages(
+    tasks: Sequence[TaskInstance], processed: int, chosen: Mapping[SystemStreamPartition, int]
+) -> Iterator[Reading]:
+    """The metrics of a container that follow from the number of its messages. ``chosen``: by partition."""
+    read = [each for task in tasks for each in task.subscriptions]
+    yield _counter("container", "process-envelopes", processed)
+    yield _counter("container", "process-calls", sum(chosen.get(each.ssp, 0) for each in read))
+    yield _counter("container", "skipped-envelopes", sum(_skipped(each, chosen) for each in read))
 
 
 def _of_chooser(container: ContainerStatus, partitions: Sequence[PartitionSnapshot]) -> Iterator[Reading]:
@@ -145,7 +149,7 @@ def _of_partition(each: PartitionSnapshot) -> Iterator[Reading]:
     def reading(name: str, kind: Kind, value: float, group: str = "consumers") -> Reading:
         return Reading(group, f"{prefix}-{name}", kind, value, labels)
 
-    yield reading("messages-chosen", "counter", each.processed)
+    yield reading_of_partition(each.ssp, each.processed)
     yield reading("buffered-message-count", "gauge", each.waiting)
     if each.lag is not None:
         yield reading("messages-behind-high-watermark", "gauge", each.lag)
@@ -154,19 +158,36 @@ def _of_partition(each: PartitionSnapshot) -> Iterator[Reading]:
         yield reading("checkpointed-offset", "gauge", int(each.checkpointed), "offsets")
 
 
+def reading_of_partition(ssp: SystemStreamPartition, chosen: int) -> Reading:
+    """The number of messages chosen of a partition."""
+    labels = _labels(ssp)
+    return Reading("consumers", f"{'-'.join(labels.values())}-messages-chosen", "counter", chosen, labels)
+
+
 def _of_task(task: TaskInstance, chosen: Mapping[SystemStreamPartition, int]) -> Iterator[Reading]:
-    calls = sum(chosen.get(each.ssp, 0) for each in task.subscriptions)
-    yield _counter("task", "process-calls", calls)
-    yield _counter("task", "messages-actually-processed", calls - sum(_skipped(task).values()))
     yield _counter("task", "commit-calls", task.commits)
-    for ssp, offset in task.offsets().items():
+    yield from readings_of_task(task, chosen, task.offsets())
+
+
+def readings_of_task(
+    task: TaskInstance,
+    chosen: Mapping[SystemStreamPartition, int],
+    offsets: Mapping[SystemStreamPartition, str],
+) -> Iterator[Reading]:
+    """The metrics of a task that follow from the messages chosen, by partition, and from its offsets."""
+    calls = sum(chosen.get(each.ssp, 0) for each in task.subscriptions)
+    skipped = sum(_skipped(each, chosen) for each in task.subscriptions)
+    yield _counter("task", "process-calls", calls)
+    yield _counter("task", "messages-actually-processed", calls - skipped)
+    for ssp, offset in offsets.items():
         if offset.isdecimal():
             labels = _labels(ssp)
             yield Reading("task", f"{'-'.join(labels.values())}-offset", "gauge", int(offset), labels)
 
 
-def _skipped(task: TaskInstance) -> dict[SystemStreamPartition, int]:
-    return {each.ssp: each.skipped for each in task.subscriptions if each.skipped}
+def _skipped(partition: TaskPartition, chosen: Mapping[SystemStreamPartition, int]) -> int:
+    """The messages of these that a task has skipped: the first ones of its partition."""
+    return min(partition.skipped, chosen.get(partition.ssp, 0))
 
 
 def _labels(ssp: SystemStreamPartition) -> dict[str, str]:

@@ -14,6 +14,7 @@ from streambench.debug.effects.store_keys import store_key
 from streambench.debug.history.attributes import memory_of
 from streambench.debug.history.block_log import DEFAULT_MB
 from streambench.debug.history.history import History
+from streambench.debug.history.position_metrics import Metrics
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.past import Past
 from streambench.debug.past.recorded_tasks import RecordedTasks
@@ -106,6 +107,18 @@ class Inspection(Driven):
             self._require_shown()
             tasks = self.container.tasks if past is None else past.replica.tasks
             return {task.name: memory_of(task) for task in tasks}
+
+        return self._between(read)
+
+    def metrics(self) -> Metrics:
+        """The metrics at the position. In the past those that follow from it, and those that tasks have
+        registered; for these the tasks run again. Raises what they raise."""
+
+        def read() -> Metrics:
+            past = self._past
+            self._require_shown()
+            newest = self.container.read_metrics()
+            return Metrics(self.position, newest) if past is None else past.metrics(newest)
 
         return self._between(read)
 

@@ -6,7 +6,6 @@ import inspect
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +14,12 @@ from streambench.container.tasks.functions import CALLBACKS, FunctionTask, MadeW
 from streambench.container.tasks.task_handles import Context
 from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.debug.history.copies import deep_copy, without_collector
-from streambench.metrics.registry import MetricsRegistry
+from streambench.debug.history.metric_copies import copied_metrics
 
 _MUTABLE = (dict, list, set, bytearray)
 _MISSING: Any = object()
+_METRIC = "context.metrics "
+"""Before the names of metrics, where attributes have names of their own."""
 
 
 class TaskMemory:
@@ -40,8 +41,8 @@ class TaskMemory:
         self.shared: dict[str, str] = {}
         self.attributes = self._copies("", dict(attributes_of(task.task)), memo)
         self.user = self._copies("context.user", user_values(task.context), memo)
-        metrics = self._copies("metrics", {"": task.metrics}, memo)[""]
-        self.metrics: MetricsRegistry = metrics
+        self.metrics, uncopied = copied_metrics(task.metrics, memo)
+        self.shared |= {f"{_METRIC}{name}": reason for name, reason in uncopied.items()}
         memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
         self.size = 0 if not measure else 100 + sum(map(_size, islice(memo.values(), known, None)))
 
@@ -66,9 +67,12 @@ class TaskMemory:
         for name, value in attributes.items():
             set_attribute(task.task, name, value)
         set_user_values(task.context, user)
-        metrics = self.metrics if "metrics" in self.shared else deepcopy(self.metrics, memo)
-        if isinstance(metrics, MetricsRegistry):
-            task.metrics = task.context.metrics = metrics
+        task.metrics = task.context.metrics = copied_metrics(self.metrics, memo)[0]
+
+    @property
+    def uncopied_metrics(self) -> set[str]:
+        """The metrics that are those of the task itself, as ``group.name``."""
+        return {name.removeprefix(_METRIC) for name in self.shared if name.startswith(_METRIC)}
 
     def _copies(self, prefix: str, values: Mapping[str, Any], memo: dict[int, Any]) -> dict[str, Any]:
         copies = {}

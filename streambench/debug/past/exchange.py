@@ -9,6 +9,7 @@ from typing import Any
 from streambench.container.tasks.task_instance import TaskInstance, check_task, task_object
 from streambench.container.timers import has_window
 from streambench.debug.history.attributes import attributes_of, set_attribute, set_user_values, user_values
+from streambench.debug.history.metric_copies import read_gauges_from
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ def exchange(tasks: Sequence[TaskInstance], factory: Any, *, init: bool = False)
     for task, new in zip(tasks, made, strict=True):
         task.bind(new)
     if not init:
+        for task, old in zip(tasks, former, strict=True):
+            read_gauges_from(task.metrics, old, task.task)
         return
     stores = [(store, store.snapshot()) for task in tasks for store in task.stores.values()]
     try:

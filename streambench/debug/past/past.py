@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,14 @@ from streambench.container.trace import Sent
 from streambench.debug.history.attributes import TaskMemory, empty_object
 from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.history import History
+from streambench.debug.history.position_metrics import (
+    WINDOWS,
+    Metrics,
+    has_own,
+    metrics_at,
+    unknown_at,
+    windows_at,
+)  # fmt: skip
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.adoption import take_over
@@ -27,6 +35,7 @@ from streambench.debug.past.way import Way
 from streambench.debug.stopping.moment import ShownTask
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError
+from streambench.metrics.registry import Reading
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import readable
@@ -91,6 +100,28 @@ class Past:
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task, the last offset processed of each partition."""
         return self.replica.offsets() if self.branch else self.history.offsets_at(self._position)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """True where no message has to run again to have what the tasks keep in memory."""
+        way = self._way
+        return (
+            way is not None
+            and way.replica.position == self._position
+            and self._can_go_on(way.replica, self._position)
+        )
+
+    def metrics(self, newest: Mapping[str, float]) -> Metrics:
+        """The metrics at the position. Its tasks run again only where one has registered metrics. ``newest``:
+        all those of the container. Raises what the tasks raise."""
+        history, position = self.history, self._position
+        own: Mapping[str, Sequence[Reading]] = {}
+        if self.branch or has_own(history, position):
+            own = self.replica.own_metrics()
+        values = metrics_at(history, position, self.offsets(), own)
+        if not self.branch:
+            values[WINDOWS] = windows_at(history, position)
+        return Metrics(position, values, unknown_at(history, values, newest))
 
     def go_to(self, position: int) -> None:
         """Go to a position, or to the end of the batch that it is in. Before the begin of a branch, the

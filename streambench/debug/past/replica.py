@@ -33,12 +33,13 @@ from streambench.container.trace import WRITE_FIELDS, Sent, TraceEvent
 from streambench.debug.history.attributes import empty_object
 from streambench.debug.history.block import Block
 from streambench.debug.history.history import History
+from streambench.debug.history.position_metrics import kept_readings
 from streambench.debug.history.recorded_inputs import RecordedConsumer
 from streambench.debug.history.writes import StoreWrite, Values
 from streambench.debug.past.exchange import exchange, exchange_and_fill
 from streambench.debug.past.script import Script, Waypoint, recorded_script
 from streambench.debug.past.scripted import HeldOutputs, ScriptedChooser, ScriptedClock
-from streambench.metrics.registry import MetricsRegistry
+from streambench.metrics.registry import MetricsRegistry, Reading
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
 from streambench.store.engine import StoreEngine
@@ -250,6 +251,15 @@ class Replica:
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task, the last offset processed of each partition."""
         return {task.name: task.offsets() for task in self.tasks}
+
+    def own_metrics(self) -> dict[str, list[Reading]]:
+        """The readings of the metrics that its tasks have registered, by the task."""
+        self._context.take()  # for gauges that read a store
+        memory = self.block.memory
+        return {
+            task.name: list(kept_readings(task.metrics, memory[task.name].uncopied_metrics))
+            for task in self.tasks
+        }
 
     def _repeat_events(self) -> None:
         while self._events and self._events[0].position <= self.position:

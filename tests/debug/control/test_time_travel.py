@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Counter(sb.StreamTask):
         self.keys: dict[str, int] = {}
         self.also = self.keys
         self.number = context.metrics.counter("seen")
+        context.metrics.gauge("keys", source=lambda keys=self.keys: len(keys))  # type: ignore[misc]
         context.user.windows = 0
 
     def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
@@ -90,7 +92,18 @@ def shown(session: Session) -> tuple[Any, ...]:
     outputs = [
         (each.position, each.stream, each.partition, each.key, each.message) for each in session.outputs()
     ]
-    return session.stores(), attributes, session.offsets(), outputs
+    return session.stores(), attributes, session.offsets(), outputs, kept_metrics(session)
+
+
+def kept_metrics(session: Session) -> dict[str, float]:
+    """The metrics that a position in the past has, also where the session is at the newest one."""
+    tasks = session.offsets()
+    of_container = re.compile(r"container\.(process(ed|-envelopes|-calls)|skipped-.*)|.*-messages-chosen")
+    return {
+        name: value
+        for name, value in session.metrics().items()
+        if of_container.fullmatch(name) or (name.split(".")[0] in tasks and "commit-calls" not in name)
+    }
 
 
 def walk(session: Session, seen: dict[int, Any], seed: int, steps: int = 30) -> None:

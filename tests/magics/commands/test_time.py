@@ -16,6 +16,7 @@ def init(context):
 
 def process(envelope, collector, coordinator, context):
     context.user.seen += 1
+    context.metrics.counter("counted").inc()
     counts = context.store("counts")
     found = counts.get(envelope.message) or {"n": 0, "late": 1}
     counts.put(envelope.message, {"n": found["n"] + 1, "late": 1})
@@ -53,6 +54,19 @@ def test_back_shows_the_message_with_what_it_did(tally: Shell) -> None:
         "        counts[a]  n 1 -> 2",
         '        -> mem.seen  {"seen": 3}',
     ]
+
+
+def test_metrics_in_the_past_are_those_of_the_position(tally: Shell) -> None:
+    assert tally.run("%stream metrics --match counted").split()[-1] == "5"
+    tally.run("%stream back 2")
+    assert tally.run("%stream metrics --match counted").split()[-1] == "3"
+    text = tally.run("%stream metrics --match s")
+    assert re.search(r"container.processed +3\n", text) and re.search(r"\.task\.process-calls +3\n", text)
+    assert "more are known at the newest position only: " in text
+    assert "known at the newest position only: producers.sends" in tally.run("%stream metrics --match sends")
+    tally.run("job = %stream job Tally")
+    assert tally.names["job"].metrics["container.processed"] == 3
+    assert "no metric has nope in its name" in tally.run("%stream metrics --match nope")
 
 
 def test_a_message_of_a_run_has_a_note_in_the_place_of_its_rule(tally: Shell) -> None:

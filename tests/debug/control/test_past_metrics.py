@@ -1,0 +1,130 @@
+"""Metrics at former positions of a session."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import streambench as sb
+from tests.debug.control.test_time_travel import Counter, session_of
+
+
+class Measuring(Counter):
+    """Has metrics of all kinds, read from where it keeps its memory, and from where it does not."""
+
+    def init(self, context: sb.TaskContext) -> None:
+        super().init(context)
+        metrics = context.metrics
+        metrics.gauge("of self", source=lambda: len(self.keys))
+        metrics.gauge("of a method", source=self.count)
+        metrics.gauge("of a builtin", source=partial(len, self.keys))
+        metrics.gauge("of a store", source=lambda: sum(1 for _ in self.store.all()))
+        metrics.gauge("of a global", source=lambda: sum(OUTSIDE))
+        self.last = metrics.gauge("last")
+        self.sizes = metrics.histogram("sizes")
+        self.took = metrics.timer("took")
+
+    def count(self) -> int:
+        return self.seen
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        OUTSIDE.append(1)
+        with self.took.time():
+            super().process(envelope, collector, coordinator)
+        self.last.set(self.total)
+        self.sizes.update(self.seen)
+
+
+OUTSIDE: list[int] = []
+
+
+def test_metrics_in_the_past_are_those_of_the_position() -> None:
+    session, _ = session_of(Measuring, config={"task.window.ms": 10})
+    seen = {0: session.metrics()}
+    while session.step():
+        seen[session.position] = session.metrics()
+    assert not session.metrics().not_kept
+    for position in (7, 3, session.latest - 1, 0):
+        session.goto(position)
+        metrics = session.metrics()
+        assert dict(metrics).items() <= dict(seen[position]).items()
+        assert metrics.position == metrics["container.processed"] == position
+        own = {name.removeprefix("Partition 0.Measuring.") for name in metrics if ".Measuring." in name}
+        assert {"seen", "of self", "of a method", "of a builtin", "of a store", "last", "sizes.p99"} <= own
+        not_kept = {name.removeprefix("Partition 0.Measuring.") for name in metrics.not_kept}
+        assert {"of a global", "took", "took.p99", "stores.n-puts", "producers.sends"} <= not_kept
+        assert "took.count" in own and not own & not_kept
+    with pytest.raises(KeyError, match="not kept in the past"):
+        session.metrics()["producers.sends"]
+
+
+def test_windows_are_counted_up_to_a_position() -> None:
+    session, bench = session_of(config={"task.window.ms": 10})
+    seen = {}
+    for _ in range(4):
+        session.step(2)
+        seen[session.position] = session.metrics()["container.window-calls"]
+        bench.clock.advance(10)
+    for position, count in seen.items():
+        session.goto(position)
+        assert session.metrics()["container.window-calls"] == count
+    assert count == 3
+
+
+def test_metrics_of_a_task_without_its_own_are_shown_without_running_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[str] = []
+
+    class Plain(sb.StreamTask):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            ran.append(envelope.offset)
+
+    session, _ = session_of(Plain)
+    session.step(9)
+    session.goto(4)
+    assert session.metrics()["container.processed"] == 4
+    assert len(ran) == 9
+
+
+def test_an_adopted_branch_brings_its_metrics_along() -> None:
+    class Twice(Measuring):
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            self.number.inc()
+            super().process(envelope, collector, coordinator)
+
+    keys = {"mem.in": {0: [{"key": "a"}] * 6}}
+    config = {"task.processing.guarantee": "exactly-once", "task.commit.ms": -1}
+    session, _ = session_of(Measuring, keys, config)
+    session.step(5)
+    session.goto(3)
+    session.swap(Twice)
+    assert session.step() == 1
+    assert session.metrics()["Partition 0.Measuring.seen"] == 3 + 2
+    session.adopt()
+    assert session.metrics()["Partition 0.Measuring.seen"] == 3 + 2 * 2
+    session.step()
+    metrics = session.metrics()
+    assert (metrics["Partition 0.Measuring.seen"], metrics["Partition 0.Measuring.of self"]) == (3 + 2 * 3, 1)
+    assert metrics["Partition 0.Measuring.of a store"] == 1
+    session.back()
+    assert session.metrics()["Partition 0.Measuring.seen"] == 3 + 2 * 2
+    assert session.metrics()["Partition 0.Measuring.of a method"] == 5
+
+
+def test_gauges_are_read_from_the_new_code_after_a_swap() -> None:
+    class Other(Measuring):
+        def count(self) -> int:
+            return -self.seen
+
+    session, _ = session_of(Measuring, {"mem.in": {0: [{"key": "a"}] * 6}})
+    session.step(2)
+    session.swap(Other)
+    session.step(2)
+    seen = session.metrics()
+    assert (seen["Partition 0.Measuring.of a method"], seen["Partition 0.Measuring.of self"]) == (-4, 1)
+    session.step()
+    session.back()
+    assert session.metrics()["Partition 0.Measuring.of a method"] == -4
