@@ -168,17 +168,10 @@ class StagedWrite:
     def _record(self, step: int) -> Path:
         return self._directory / f"{step}.json"
 
-    def _check_there(self, files: Sequence[StagedFile]) -> None:
-        for each in files:
-            path = self._directory / each.path
-            if not path.exists():
-                raise FileNotFoundError(2, "", str(path))
-
     def _decide(self, step: int, files: Sequence[StagedFile]) -> _Record:
         """The record of a step: the one that is there, else one of these files."""
         path = self._record(step)
         if not path.exists():
-            self._check_there(files)
             create_durably(path, checked(_Record(list(files), self._cut(files, {}))))
         found = read_note(path, cast("type[_Record | list[StagedFile]]", _Record | list[StagedFile]), _REMEDY)
         if isinstance(found, list):
@@ -343,17 +336,26 @@ class StagingFiles:
 
 def _pieces(directory: Path, files: Sequence[StagedFile], number: int) -> Iterator[pa.RecordBatch]:
     """The messages of files for one partition, as they were staged. Raises CorruptDataError where some are
-    missing: a file that was cut between two of its batches reads as a whole one."""
+    missing: a file that was cut between two of its batches reads as a whole one. Raises FileNotFoundError
+    that names the file."""
     for each in files:
         if each.partition != number:
             continue
         path, count = directory / each.path, 0
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        with _mapped(path) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:
                 count += batch.num_rows
                 yield batch
         if count != each.messages:
             raise CorruptDataError(f"{path} has {count} of {each.messages} staged messages; {_REMEDY}")
+
+
+def _mapped(path: Path) -> pa.MemoryMappedFile:
+    try:
+        return pa.memory_map(str(path))
+    except FileNotFoundError as error:
+        error.filename = str(path)  # Arrow has it in its text only
+        raise
 
 
 def _behind(count: int, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

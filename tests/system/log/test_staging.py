@@ -303,6 +303,19 @@ def test_files_on_another_machine_are_missed_before_anything_is_written(log: Log
     assert read(log) == []
 
 
+def test_a_staged_file_that_is_lost_behind_its_record_is_named(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = StagedWrite(log, "out", "query")
+    files = stage(write, 0, range(4))
+    with monkeypatch.context() as patched, pytest.raises(Crash):
+        crash_at(patched, 0, after=False)
+        write.commit(0, files)
+    (log.path / ".staging" / "out" / "query" / files[1].path).unlink()
+    with pytest.raises(StreamSystemError, match=r"what was staged in \S+/1.arrow is not there"):
+        write.commit(0, files)
+
+
 def test_a_message_that_is_too_large_is_refused_where_it_is_staged(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=10) as log:
         log.create("out", 1)
