@@ -125,7 +125,7 @@ class Deployment:
     @property
     def holds_job(self) -> bool:
         """True where another start can take the job over between two rounds, which has to be looked for."""
-        return self._newer is not None or (self._lock is not None and bool(self._lock.lease))
+        return self._newer is not None or (self._lock is not None and bool(self._lock.lock_path))
 
     def check_holder(self) -> None:
         """Raise TakenOverError where another start of the job has taken it over."""
@@ -371,7 +371,7 @@ class Deployment:
             shared,
             texts,
             listener.address,
-            "" if self._lock is None else self._lock.lease,
+            "" if self._lock is None else self._lock.lock_path,
             output,
         )
 

@@ -135,7 +135,7 @@ class DeploymentLock:
         return former
 
     @property
-    def lease(self) -> str:
+    def lock_path(self) -> str:
         """The file whose lock shows that this deployment lives; empty where it has none."""
         return "" if self._held is None else str(self._path_held)
 
@@ -147,7 +147,7 @@ class DeploymentLock:
     @property
     def directory(self) -> Path | None:
         """The directory of the job's checkpoints; None where they are elsewhere, or it has no locks."""
-        return Path(self.lease).parent if self.lease else None
+        return Path(self.lock_path).parent if self.lock_path else None
 
     def seen_lease(self) -> str:
         """The name of the lease where others see it now; else empty."""
@@ -269,8 +269,8 @@ class LockWatch:
     ``is_visible``: others see the lock, so that a free one counts from the beginning. Else it must have been
     seen: a file system that does not show the locks of other machines is no proof."""
 
-    def __init__(self, lease: str, *, is_visible: bool = False) -> None:
-        self._path = Path(lease) if lease else None
+    def __init__(self, lock_path: str, *, is_visible: bool = False) -> None:
+        self._path = Path(lock_path) if lock_path else None
         self._is_visible = is_visible
         self._was_seen = False
         self._free_since: float | None = None

@@ -72,7 +72,7 @@ class Shipment(Struct):
     ``names``: what the configuration names in the driver's ``__main__``, such as a chooser that is written in
     the notebook. ``directories``: per configuration key a directory that the driver sees and every executor
     must see, too. ``sources``: the text of files that hold the task's code, so that a traceback shows it
-    where the file is missing. Cells of a notebook are in no file. ``lease``: the file that the deploying
+    where the file is missing. Cells of a notebook are in no file. ``lock_path``: the file that the deploying
     process keeps locked as long as it lives. ``is_visible``: others see that, so that a free one means its
     death. ``leased_as``: the name of its lease in the system of the checkpoints. One of the two is
     empty, or both, where the containers die with it anyhow. ``output``: where files for what containers print
@@ -86,7 +86,7 @@ class Shipment(Struct):
     directories: Mapping[str, SharedDirectory]
     sources: Mapping[str, str]
     progress: Address | None
-    lease: str = ""
+    lock_path: str = ""
     output: str = ""
     leased_as: str = ""
     is_visible: bool = False
@@ -402,7 +402,7 @@ def _drive(
 def _watch(shipment: Shipment) -> DriverWatch:
     if shipment.leased_as:
         return LeaseWatch(shipment.config, shipment.model.name, shipment.leased_as)
-    return LockWatch(shipment.lease, is_visible=shipment.is_visible)
+    return LockWatch(shipment.lock_path, is_visible=shipment.is_visible)
 
 
 def _readers(model: JobModel, number: int) -> dict[SystemStreamPartition, str]:

@@ -134,7 +134,7 @@ def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
     leases = Refused(is_seen=True, others=[LeaseHolder("younger", "deploy", 1, "host", 2)])
     lock = lock_of(leases, monkeypatch)
     lock.acquire()
-    assert (lock.leased_as, lock.lease, leases.seen > 3) == ("own", "", True)
+    assert (lock.leased_as, lock.lock_path, leases.seen > 3) == ("own", "", True)
 
 
 @pytest.mark.parametrize("own", [0, 2])

@@ -94,12 +94,12 @@ def run(job: Job, task: Any, **changes: Any) -> Report:
 
 
 def unpacked(
-    planned: DeployPlan, task: Any, monkeypatch: pytest.MonkeyPatch, lease: str = ""
+    planned: DeployPlan, task: Any, monkeypatch: pytest.MonkeyPatch, lock_path: str = ""
 ) -> RunContainers:
     """The containers of a task that is not pickled, such as a class of a test that knows its variables."""
     containers = RunContainers(b"")
     containers.generation = open_generation(planned)
-    shipment = Shipment(planned.config, task, {}, planned.model, planned.ends, {}, {}, None, lease)
+    shipment = Shipment(planned.config, task, {}, planned.model, planned.ends, {}, {}, None, lock_path)
     monkeypatch.setattr(containers, "_unpacked", lambda: shipment)
     return containers
 
@@ -328,11 +328,11 @@ def test_a_container_whose_driver_is_gone_commits_and_stops(
             threading.Event().wait(0.001)
 
     planned = make_plan(job.config, Orphaned)
-    driver_lease = driver.lease
-    container = unpacked(planned, Orphaned, monkeypatch, driver_lease)
+    lock_path = driver.lock_path
+    container = unpacked(planned, Orphaned, monkeypatch, lock_path)
     report = container.run(0)
     assert report.failure is not None
-    assert f"has ended ({driver_lease} is not locked on {report.host}); the" in report.failure.text
+    assert f"has ended ({lock_path} is not locked on {report.host}); the" in report.failure.text
     assert 0 < report.messages < 10_000
     assert job.checkpoints()["Partition 0"] == {str(IN[0]): str(report.messages - 1)}
 
@@ -343,14 +343,14 @@ def test_a_container_that_starts_after_the_death_of_its_driver_stops(
     driver = held(job, monkeypatch)
     job.send(0, 20_000)
     planned = make_plan(job.config, Slow)
-    shipped = {"lease": driver.lease, "is_visible": driver.is_visible}
-    containers = packed(planned, **shipped)
+    path = driver.lock_path
+    containers = packed(planned, lock_path=path, is_visible=driver.is_visible)
     containers.generation = open_generation(planned)
     driver.release()
     report = containers.run(0)
     assert report.failure is not None and report.messages < 10_000
     said = report.failure.text
-    assert f"has ended ({shipped['lease']} is not locked on {report.host}), or {report.host} does not" in said
+    assert f"has ended ({path} is not locked on {report.host}), or {report.host} does not see" in said
     assert "Mount the directory with locks that all machines see, or keep the checkpoints in Kafka" in said
 
 
@@ -358,8 +358,8 @@ def test_a_lock_out_of_sight_is_no_proof_that_its_driver_is_gone(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = held(job, monkeypatch)
-    watch = LockWatch(driver.lease, is_visible=True)
-    directory = Path(driver.lease).parent
+    watch = LockWatch(driver.lock_path, is_visible=True)
+    directory = Path(driver.lock_path).parent
     away = directory.rename(directory.with_name("away"))
     assert not watch.is_gone() and not watch.is_gone()
     driver.release()
