@@ -229,6 +229,9 @@ class LockRecord(Struct):
     host: str
     since_ms: int
 
+    def __str__(self) -> str:
+        return f"{self.process} on {self.host} since {self.since_ms}"
+
     @classmethod
     def of_this_process(cls) -> bytes:
         """The record of a lock that this process has just taken, as it stands in the file."""

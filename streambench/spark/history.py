@@ -123,8 +123,6 @@ def note(history: History | None, run: Run) -> None:
     if history is None:
         return
     try:
-        if run.outcome == "running":
-            run = replace(run, holders=history.holders() or [])
         history.append(msgspec.json.encode(run))
     except OSError as error:
         log.warning("%s: this round is not in the history: %s", history, error.strerror)

@@ -79,7 +79,7 @@ class FileHistory(History):
         if not is_being_deployed(self._directory):
             return []
         record = LockRecord.read(self._directory / DEPLOYMENT_LOCK)
-        return ["" if record is None else f"{record.process} on {record.host} since {record.since_ms}"]
+        return ["" if record is None else str(record)]
 
     def beside(self, prefix: str, suffix: str) -> Iterator[tuple[str, History]]:
         for path in self._directory.parent.glob(f"{prefix}*{suffix}/{_NAME}"):

@@ -239,6 +239,7 @@ class Deployment:
                 master=session.master,
                 outcome="running",
                 backfill=backfill_name,
+                holders=self._lock.holders,
             )
             note(planned.history, begun)
             title = f"streambench {planned.model.name}, round {self._rounds}"

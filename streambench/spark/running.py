@@ -140,6 +140,14 @@ class DeploymentLock:
         return "" if self._held is None else str(self._path_held)
 
     @property
+    def holders(self) -> list[str]:
+        """This deployment as the history names it; empty where it holds nothing."""
+        if self.leased_as:
+            return [self.leased_as]
+        record = LockRecord.read(Path(self.lock_path)) if self.lock_path else None
+        return [] if record is None else [str(record)]
+
+    @property
     def is_visible(self) -> bool:
         """True where others see that the lock is held."""
         return self._held is not None and self._path_held is not None and is_locked(self._path_held)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from streambench import Config, StreamSystemError
 from streambench.job.failure import Failure
@@ -19,6 +20,7 @@ from streambench.spark import history_records
 from streambench.spark.history import Run, note, note_run, runs
 from streambench.spark.history_records import FileHistory, history_of
 from streambench.spark.result import DeployedContainer, DeployResult
+from streambench.spark.running import DeploymentLock
 from streambench.system.systems import Systems
 from streambench.testing.brokers.kafka import KafkaNodes
 from tests.spark.conftest import Job
@@ -96,10 +98,20 @@ def test_a_killed_round_does_not_run_under_the_lock_of_another(
         held = Held.locked(directory / "deployment.lock")
         held.write(msgspec.json.encode(LockRecord(process, "host", since_ms=process)))
         if process == 1:
-            note(FileHistory(directory), Run(generation=1, began_ms=0, master="local[2]", outcome="running"))
+            history = FileHistory(directory)
+            begun = Run(generation=1, began_ms=0, master="local[2]", outcome="running")
+            note(history, replace(begun, holders=history.holders()))
         outcomes += [each.outcome for each in runs(job.config, "job-1")]
         held.release()
     assert outcomes == ["running", "did not end"]
+
+
+def test_a_deployment_names_itself_as_the_history_does(job: Job, directory: Path) -> None:
+    lock = DeploymentLock(job.config, "job-1", "refuse")
+    lock.acquire()
+    assert lock.holders == FileHistory(directory).holders() != []
+    lock.release()
+    assert lock.holders == FileHistory(directory).holders() == []
 
 
 def test_backfills_are_listed_with_their_job(job: Job, directory: Path) -> None:

@@ -135,6 +135,7 @@ def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
     lock = lock_of(leases, monkeypatch)
     lock.acquire()
     assert (lock.leased_as, lock.lock_path, leases.seen > 3) == ("own", "", True)
+    assert lock.holders == ["own"]
 
 
 @pytest.mark.parametrize("own", [0, 2])
