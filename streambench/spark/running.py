@@ -301,8 +301,9 @@ class LockWatch:
         if self._was_seen:
             return ended
         return (
-            f"{ended}, or {host} does not see locks that it holds on another machine. Mount the directory "
-            "with locks that all machines see, or keep the checkpoints in Kafka"
+            f"{ended}, or {host} does not see locks that it holds on another machine. Mount "
+            f"{self._path.parent if self._path else 'the directory'} with locks that all machines see, as "
+            "NFS does without nolock and local_lock, or keep the checkpoints in Kafka"
         )
 
     def close(self) -> None:

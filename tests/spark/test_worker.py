@@ -351,7 +351,8 @@ def test_a_container_that_starts_after_the_death_of_its_driver_stops(
     assert report.failure is not None and report.messages < 10_000
     said = report.failure.text
     assert f"has ended ({path} is not locked on {report.host}), or {report.host} does not see" in said
-    assert "Mount the directory with locks that all machines see, or keep the checkpoints in Kafka" in said
+    assert f"Mount {Path(path).parent} with locks that all machines see, as NFS does without nolock" in said
+    assert "or keep the checkpoints in Kafka; the container stopped with a commit" in said
 
 
 def test_a_lock_out_of_sight_is_no_proof_that_its_driver_is_gone(
