@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, TypeVar
@@ -27,7 +27,7 @@ from streambench.container.failure_hold import FailureHold
 from streambench.container.inputs.consumers import Command
 from streambench.container.loop_context import LoopContext
 from streambench.container.observe.capture import keep_last_snapshot
-from streambench.container.observe.metrics import flat_metrics
+from streambench.container.observe.metrics import readings_by_task
 from streambench.container.observe.status import ABANDONED, ContainerStatus
 from streambench.container.observe.view import ContainerView
 from streambench.container.observer import ContainerObserver
@@ -37,6 +37,7 @@ from streambench.container.timers import AT_END, WindowsLeft
 from streambench.container.trace import Trace
 from streambench.descriptors import limit_error
 from streambench.errors import ConfigError, ContainerStateError, do_all
+from streambench.metrics.registry import Reading
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import PlannedContainer
 from streambench.planning.plan import job_name
@@ -358,12 +359,16 @@ class Container(ContainerView):
         self._drive(what)
         self.status.factory = factory
 
-    def read_metrics(self) -> dict[str, float]:
-        """All metrics as they are now, by the names of ``JobRun.metrics``. On the thread that drives it, or
-        between two runs: what gauges read may be a store."""
+    def read_metrics(self, *, own: bool = False) -> dict[str, Sequence[Reading]]:
+        """All metrics as they are now by their task, those of the container under no name. On the thread that
+        drives it, or between two runs: what gauges read may be a store.
+
+        ``own``: only those that tasks have registered."""
         if self.state == "running":
             self._context.take()
-        return flat_metrics(self.status)
+        if own:
+            return {task.name: task.metrics.readings() for task in self.tasks}
+        return readings_by_task(self.status)
 
     def trace(self, trace: Trace) -> None:
         """Note in ``trace`` what happens from the start on. Before ``start``."""

@@ -16,7 +16,7 @@ from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.container import Container
-from streambench.container.observe.metrics import flat_metrics
+from streambench.container.observe.metrics import flat_metrics, readings_by_task
 from streambench.container.observer import ContainerObserver, Given, SentOutput
 from streambench.container.outputs.direct_writer import writing
 from streambench.container.tasks.functions import MadeWithContext
@@ -335,7 +335,7 @@ class _Run:
                     stream, changelogs.get(stream) or self.serdes.for_stream(stream)
                 )
         if container is not None:
-            result.metrics = flat_metrics(container.status)
+            result.metrics = flat_metrics(container.processed, readings_by_task(container.status))
         return result
 
     def _changelog_serdes(self) -> dict[SystemStream, tuple[Serde | None, Serde | None]]:

@@ -41,7 +41,9 @@ STOPPED = "as it was when the job was stopped"
 """The note below the panel of a job that was stopped."""
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_COMMANDS = frozenset(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))
+_COMMANDS = frozenset(
+    ["metrics", *(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))]
+)
 _WITH_VALUE = frozenset(
     [
         *("open", "goto", "search", "key", "until", "rewind"),
@@ -87,6 +89,7 @@ class Panel:
         self._done = threading.Event()
         self._pause_asked = threading.Event()
         self._hidden = self._is_rewinding = self._is_working = False
+        self._shows_metrics = False
         self._first_rows: dict[str, int] = {}
         """By view, the last one that was scrolled at the end."""
         self._closing = threading.Lock()
@@ -276,8 +279,19 @@ class Panel:
             self._rewind(value)
         elif name in MARKS:
             MARKS[name](job, value)
+        elif name == "metrics":
+            self._shows_metrics = True
         else:
             _MOVES[name](job, value)
+        self._run_again_for_metrics()
+
+    def _run_again_for_metrics(self) -> None:
+        """Run tasks again at each position in the past, from a click on their metrics until it is live."""
+        session = self.job.session
+        if session is None or session.live:
+            self._shows_metrics = False
+        elif self._shows_metrics:
+            session.metrics()
 
     def _say(self, notice: str) -> None:
         """Show a line at the foot at once, behind what the same button has said."""

@@ -13,6 +13,7 @@ from streambench.debug.effects.events import Output
 from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
+from streambench.debug.view.position_figures import figure_text
 from streambench.debug.view.standing import Standing
 from streambench_magics.panel.figures import LONG, count_text, short
 from streambench_magics.panel.state_tab import state_page
@@ -214,6 +215,22 @@ def _line(name: str, value: str, most: str, line: str) -> str:
     return f"<div><h4>{name}</h4>{figures}<br>{line}</div>"
 
 
+def _figures(figures: Sequence[tuple[str, float]], nothing: str = "") -> str:
+    """Figures by their groups; ``nothing``: what there is without any."""
+    groups: dict[str, list[str]] = {}
+    for name, value in figures[:_MOST_COUNTS]:
+        group, _, metric = name.rpartition(".")
+        groups.setdefault(group, []).append(
+            f'<tr title="{escape(name)}"><td>{escape(metric)}</td>'
+            f'<td class="r sb-num">{figure_text(value)}</td></tr>'
+        )
+    counts = "".join(
+        f"<div><h4>{escape(group)}</h4><table>{''.join(rows)}</table></div>" for group, rows in groups.items()
+    )
+    counts = counts or (f'<span class="sb-dim">{nothing}</span>' if nothing else "")
+    return f'<div class="sb-groups">{counts}</div>' if counts else ""
+
+
 def _metrics(frame: PanelState) -> Tab:
     snapshot = frame.snapshot
     lines = ""
@@ -226,23 +243,14 @@ def _metrics(frame: PanelState) -> Tab:
         most = f"{count_text(max(frame.lags))} at most"
         lines += _line("lag", count_text(snapshot.lag), most, sparkline(frame.lags, 1, "messages left"))
         lines = f'<div class="sb-lines">{lines}</div>'
-    figures = [(name, value) for name, value in snapshot.counts.items() if value and name != "processed"][
-        :_MOST_COUNTS
-    ]
-    groups: dict[str, list[str]] = {}
-    for name, value in figures:
-        group, _, metric = name.rpartition(".")
-        groups.setdefault(group, []).append(
-            f'<tr title="{escape(name)}"><td>{escape(metric)}</td><td class="r sb-num">{value:,.0f}</td></tr>'
-        )
-    counts = "".join(
-        f"<div><h4>{escape(group)}</h4><table>{''.join(rows)}</table></div>" for group, rows in groups.items()
-    )
-    if not counts:
-        counts = '<span class="sb-dim">nothing was sent or dropped, no timer has fired</span>'
-    counts = f'<div class="sb-groups">{counts}</div>'
-    if frame.standing is not None and frame.standing.counts_note:
-        counts = f'<div class="sb-dim">{frame.standing.counts_note}</div>{counts}'
+    figures = frame.figures
+    nothing = "nothing was sent or dropped, no timer has fired" if figures.counts is None else ""
+    counts = _figures(figures.shown(snapshot.counts), nothing)
+    if figures.to_run:
+        button = small_button("metrics", "show them", "%stream metrics")
+        counts += f'<p class="sb-dim">{figures.run_note} {button}</p>'
+    if unknown := figures.unknown(snapshot.counts):
+        counts += f'<div class="sb-dim"><p>{figures.newest_note}</p>{_figures(unknown)}</div>'
     kinds = snapshot.error_counts.details()
     ignored = "".join(f"<div>{escape(line)}</div>" for line in kinds[:_MOST_KINDS])
     return Tab(

@@ -34,31 +34,33 @@ _PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20 if hasattr(os, "sysconf") else 0
 
 def take_report(container: ContainerStatus) -> MetricsReport:
     """All metrics of a container; on the thread that drives it, or while it stands still."""
-    partitions = partition_snapshots(container)
-    chosen = {each.ssp: each.processed for each in partitions}
-    sources: dict[str, Sequence[Reading]] = {
-        f"samza-container-{container.number}": [
-            *_of_container(container, partitions),
-            *container.metrics.readings(),
-        ]
+    sources = {
+        f"TaskName-{name}" if name else f"samza-container-{container.number}": readings
+        for name, readings in readings_by_task(container).items()
     }
-    for task in container.tasks:
-        sources[f"TaskName-{task.name}"] = [*_of_task(task, chosen), *task.metrics.readings()]
     return MetricsReport(
         *name_and_id(container.config, container.factory), container.number, socket.gethostname(), _version(),
         container.clock.now_ms(), container.started_ms, sources,
     )  # fmt: skip
 
 
-def flat_metrics(container: ContainerStatus) -> dict[str, float]:
+def readings_by_task(container: ContainerStatus) -> dict[str, Sequence[Reading]]:
+    """All metrics by the name of their task; those of the container under no name."""
+    partitions = partition_snapshots(container)
+    chosen = {each.ssp: each.processed for each in partitions}
+    own = [*_of_container(container, partitions), *container.metrics.readings()]
+    return {
+        "": own,
+        **{task.name: [*_of_task(task, chosen), *task.metrics.readings()] for task in container.tasks},
+    }
+
+
+def flat_metrics(processed: int, readings: Mapping[str, Sequence[Reading]]) -> dict[str, float]:
     """All metrics of a container by one flat name each: those of the container as ``group.name``, those of a
-    task with its name before."""
-    own, *tasks = take_report(container).sources.items()
-    values: dict[str, float] = {"container.processed": container.progress.processed, **flat(own[1])}
-    for task, readings in tasks:
-        values.update(
-            {f"{task.removeprefix('TaskName-')}.{name}": value for name, value in flat(readings).items()}
-        )
+    task with its name before. ``readings``: by task, as of ``readings_by_task``."""
+    values: dict[str, float] = {"container.processed": processed}
+    for task, of_task in readings.items():
+        values.update({f"{task}.{name}" if task else name: value for name, value in flat(of_task).items()})
     return values
 
 

@@ -14,7 +14,7 @@ from streambench.debug.effects.store_keys import store_key
 from streambench.debug.history.attributes import memory_of
 from streambench.debug.history.block_log import DEFAULT_MB
 from streambench.debug.history.history import History
-from streambench.debug.history.position_metrics import Metrics
+from streambench.debug.history.position_metrics import Metrics, Readings, names_of_newest
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.past import Past
 from streambench.debug.past.recorded_tasks import RecordedTasks
@@ -83,6 +83,12 @@ class Inspection(Driven):
         return self._past is None
 
     @property
+    def has_memory_at_hand(self) -> bool:
+        """True where no message has to run again to look at what tasks keep in memory."""
+        past = self._past
+        return past is None or past.is_at_hand
+
+    @property
     def can_resume(self) -> bool:
         """True where the task failed at a message, and ``step``, ``run`` and ``swap`` go on there, with the
         state that it had before. ``stop`` closes the container."""
@@ -118,7 +124,22 @@ class Inspection(Driven):
             past = self._past
             self._require_shown()
             newest = self.container.read_metrics()
-            return Metrics(self.position, newest) if past is None else past.metrics(newest)
+            if past is None:
+                return Metrics(self.position, newest)
+            return Metrics(past.position, past.metrics()[0], names_of_newest(past.history, newest))
+
+        return self._between(read)
+
+    def metrics_at_hand(self) -> tuple[Readings, int]:
+        """The metrics for which no task has to run again, by the task. In the past those of the position,
+        else those that tasks have registered. And the number of messages that the others take."""
+
+        def read() -> tuple[Readings, int]:
+            past = self._past
+            self._require_shown()
+            if past is None:
+                return self.container.read_metrics(own=True), 0
+            return past.metrics(run_again=False)
 
         return self._between(read)
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from streambench.container.observe.metrics import (
+    flat_metrics,
     reading_of_partition,
     readings_of_messages,
     readings_of_task,
-)  # fmt: skip
+)
 from streambench.debug.history.history import History
 from streambench.metrics.registry import MetricsRegistry, Reading, flat
 from streambench.model import SystemStreamPartition
 
 _MOST_NAMED = 8
 
-WINDOWS = "container.window-calls"
-"""The metric that counts windows."""
-
 Offsets = Mapping[str, Mapping[SystemStreamPartition, str]]
+Readings = Mapping[str, Sequence[Reading]]
 
 
 class Metrics(Mapping[str, float]):
@@ -28,10 +27,11 @@ class Metrics(Mapping[str, float]):
     ``not_kept``: the names of those that are known at the newest position only. A look-up of one of these
     raises KeyError, too."""
 
-    def __init__(self, position: int, values: Mapping[str, float], not_kept: Sequence[str] = ()) -> None:
+    def __init__(self, position: int, readings: Readings, newest: Iterable[str] = ()) -> None:
+        """``readings``: by the task. ``newest``: the names of those of the newest position, in the past."""
         self.position = position
-        self.not_kept = tuple(not_kept)
-        self._values = values
+        self._values = flat_metrics(position, readings)
+        self.not_kept = tuple(name for name in newest if name not in self._values)
 
     def __getitem__(self, name: str) -> float:
         if name in self.not_kept:
@@ -57,11 +57,9 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(whole[:_MOST_NAMED]) + (", ..." if len(whole) > _MOST_NAMED else "")
 
 
-def metrics_at(
-    history: History, position: int, offsets: Offsets, own: Mapping[str, Sequence[Reading]]
-) -> dict[str, float]:
-    """The metrics at a position. ``offsets``: those of the tasks there; ``own``: the readings of the metrics
-    that tasks have registered."""
+def readings_at(history: History, position: int, offsets: Offsets, own: Readings) -> dict[str, list[Reading]]:
+    """The metrics at a position by the task, those of the container under no name. ``offsets``: those of the
+    tasks there; ``own``: the metrics that tasks have registered."""
     tasks = history.container.tasks
     chosen = dict(zip(history.inputs.ssps, history.numbers_at(position), strict=True))
     of_container = [
@@ -69,11 +67,13 @@ def metrics_at(
         Reading("consumers", "chose-object", "counter", position),
         *(reading_of_partition(*each) for each in chosen.items()),
     ]
-    values: dict[str, float] = {"container.processed": position, **flat(of_container)}
-    for task in tasks:
-        readings = [*readings_of_task(task, chosen, offsets[task.name]), *own.get(task.name, ())]
-        values.update({f"{task.name}.{name}": value for name, value in flat(readings).items()})
-    return values
+    return {
+        "": of_container,
+        **{
+            task.name: [*readings_of_task(task, chosen, offsets[task.name]), *own.get(task.name, ())]
+            for task in tasks
+        },
+    }
 
 
 def kept_readings(registry: MetricsRegistry, uncopied: Collection[str]) -> Iterator[Reading]:
@@ -95,19 +95,20 @@ def has_own(history: History, position: int) -> bool:
     return any(each.all() for each in registries)
 
 
-def windows_at(history: History, position: int) -> int:
+def windows_at(history: History, position: int) -> Reading:
     """The number of times that windows were due up to a position."""
     later = sum(each.kind == "window" for each in history.events(position))
-    return history.container.metrics.counter("window-calls", "container").count - later
+    calls = history.container.metrics.counter("window-calls", "container").count
+    return Reading("container", "window-calls", "counter", calls - later)
 
 
-def unknown_at(history: History, values: Mapping[str, float], newest: Mapping[str, float]) -> list[str]:
-    """The names of the metrics that only the newest position has. They do not follow from a position, or
-    are of tasks and cannot be copied."""
+def names_of_newest(history: History, newest: Readings) -> list[str]:
+    """The names of the metrics of the newest position, without those of tasks that can be copied. Where
+    these are not in the past, they were registered later."""
     uncopied = {name: memory.uncopied_metrics for name, memory in history.blocks[-1].memory.items()}
-    not_there = {
+    kept = {
         f"{task.name}.{name}"
         for task in history.container.tasks
         for name in flat(list(kept_readings(task.metrics, uncopied[task.name])))
     }
-    return [name for name in newest if name not in values and name not in not_there]
+    return [name for name in flat_metrics(history.latest, newest) if name not in kept]

@@ -17,14 +17,7 @@ from streambench.container.trace import Sent
 from streambench.debug.history.attributes import TaskMemory, empty_object
 from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.history import History
-from streambench.debug.history.position_metrics import (
-    WINDOWS,
-    Metrics,
-    has_own,
-    metrics_at,
-    unknown_at,
-    windows_at,
-)  # fmt: skip
+from streambench.debug.history.position_metrics import has_own, readings_at, windows_at
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.adoption import take_over
@@ -111,17 +104,24 @@ class Past:
             and self._can_go_on(way.replica, self._position)
         )
 
-    def metrics(self, newest: Mapping[str, float]) -> Metrics:
-        """The metrics at the position. Its tasks run again only where one has registered metrics. ``newest``:
-        all those of the container. Raises what the tasks raise."""
+    def metrics(self, *, run_again: bool = True) -> tuple[dict[str, list[Reading]], int]:
+        """The metrics at the position by the task, those of the container under no name, and 0.
+
+        Tasks run again for the metrics that they have registered. Unless ``run_again``, these are left out
+        where they are not at hand; the number is that of the messages to run then. Raises what the tasks
+        raise."""
         history, position = self.history, self._position
         own: Mapping[str, Sequence[Reading]] = {}
+        to_run = 0
         if self.branch or has_own(history, position):
-            own = self.replica.own_metrics()
-        values = metrics_at(history, position, self.offsets(), own)
+            if run_again or self.branch or self.is_at_hand:
+                own = self.replica.own_metrics()
+            else:
+                to_run = max(1, position - history.block_at(position).start)
+        readings = readings_at(history, position, self.offsets(), own)
         if not self.branch:
-            values[WINDOWS] = windows_at(history, position)
-        return Metrics(position, values, unknown_at(history, values, newest))
+            readings[""].append(windows_at(history, position))
+        return readings, to_run
 
     def go_to(self, position: int) -> None:
         """Go to a position, or to the end of the batch that it is in. Before the begin of a branch, the

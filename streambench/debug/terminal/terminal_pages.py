@@ -14,6 +14,7 @@ from streambench.debug.message_text import changed_text, message_text
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.view.bars import line_over_time
 from streambench.debug.view.panel_state import PanelState, to_do_again
+from streambench.debug.view.position_figures import figure_text
 
 _VALUE = 120
 _NAME = 40
@@ -134,12 +135,18 @@ def _metrics(frame: PanelState) -> Page:
             parts.append(
                 Text(f"{name:<7}{values[-1]:>12,.0f}  {line_over_time(values, _LINE)}", no_wrap=True)
             )
-    counts = [(name, value) for name, value in frame.snapshot.counts.items() if value and name != "processed"]
-    if frame.standing is not None and frame.standing.counts_note:
-        parts.append(Text(frame.standing.counts_note, style="dim"))
-    parts.append(_table(["", ""], ([name, f"{value:,.0f}"] for name, value in counts)))
+    figures, newest = frame.figures, frame.snapshot.counts
+    parts.append(_figures(figures.shown(newest)))
+    if figures.to_run:
+        parts.append(Text(f"{figures.run_note}: a watch on self does that", style="dim"))
+    if unknown := figures.unknown(newest):
+        parts += [Text(figures.newest_note, style="dim"), _figures(unknown)]
     parts += [Text(line, style="yellow") for line in frame.snapshot.error_counts.details()]
     return Page("Metrics", "", Group(*parts))
+
+
+def _figures(figures: Sequence[tuple[str, float]]) -> RenderableType:
+    return _table(["", ""], ([name, figure_text(value)] for name, value in figures))
 
 
 def _watches(frame: PanelState) -> Page:

@@ -16,6 +16,7 @@ from streambench.debug.control.session import Session
 from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.names import middle_cut
 from streambench.debug.stopping.breakpoints import Breakpoint
+from streambench.debug.view.position_figures import Figures
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.standing import Standing, StandingReader, in_the_past
@@ -109,6 +110,11 @@ class PanelState(Struct, frozen=True, dict=True):
         """That of the job, or "busy" where its task has been at one message for long, or "past"."""
         past = self.standing is not None and not self.standing.is_live
         return "busy" if self.busy else "past" if past else self.snapshot.state
+
+    @property
+    def figures(self) -> Figures:
+        """The metrics of its position, where they are others than the counts of the snapshot."""
+        return Figures() if self.standing is None else self.standing.figures
 
     @cached_property
     def choice(self) -> Choice | None:

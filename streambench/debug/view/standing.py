@@ -18,6 +18,7 @@ from streambench.debug.message_text import message_text
 from streambench.debug.stopping.conditions import ConditionError
 from streambench.debug.view.entries import Entries, Entry, first_entries
 from streambench.debug.view.kept_commits import KeptCommit, kept_commits
+from streambench.debug.view.position_figures import Figures, figures_of
 from streambench.errors import StreambenchError
 from streambench.model import SystemStreamPartition
 
@@ -60,7 +61,7 @@ class Standing(Struct, frozen=True):
     reaches, None where there is none; ``history_bytes``: its memory. ``message``: the envelope processed
     last. ``outputs``: the newest last; ``causes``: per position of an output, the message that it was made
     from. ``commits``: those that are kept, the newest first. ``search``: the text that the entries were
-    searched for. ``key_history``: that of the key that was picked."""
+    searched for. ``key_history``: that of the key that was picked. ``figures``: the metrics there."""
 
     position: int = 0
     latest: int = 0
@@ -77,6 +78,7 @@ class Standing(Struct, frozen=True):
     commits: tuple[KeptCommit, ...] = ()
     search: str = ""
     key_history: KeyHistory | None = None
+    figures: Figures = Figures()
 
     @property
     def new_outputs(self) -> int:
@@ -87,11 +89,6 @@ class Standing(Struct, frozen=True):
         """The message that an output was made from, or the callback that sent it; empty where it is not
         known."""
         return f"{output.callback}()" if output.callback else self.causes.get(output.position, "")
-
-    @property
-    def counts_note(self) -> str:
-        """The position of metrics that are shown in the past, in words; empty at the newest one."""
-        return "" if self.is_live else f"as they are at message {self.latest:,}, the newest"
 
 
 def _watched_text(value: Any) -> str:
@@ -131,6 +128,7 @@ class StandingReader:
             self.picked,
             snapshot.processed,
             session.exchanges,
+            session.has_memory_at_hand,
         )
         if at != self._read:
             if self._read[:1] + self._read[5:6] != (session, committed):
@@ -183,8 +181,11 @@ class StandingReader:
         position, history = session.position, session.history
         entries = _known(lambda: first_entries(session, _MOST_ENTRIES, self.search), Entries())
         message = _known(lambda: session.message, None)
+        figures = _known(lambda: figures_of(session), Figures())
         if history is None:
-            return Standing(position, session.latest, message=message, entries=entries)
+            return Standing(
+                position, session.latest, message=message, entries=entries, figures=figures
+            )
         since = max(0, history.oldest, position - _LOOK_BACK)
         changes: list[Change] = []
         outputs: list[Output] = []
@@ -206,6 +207,7 @@ class StandingReader:
                 for each in outputs[-_MOST_OUTPUTS:]
                 if (place := history.message_ref(each.position)) is not None
             },
+            figures=figures,
         )
 
 

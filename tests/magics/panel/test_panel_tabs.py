@@ -192,11 +192,41 @@ def test_the_metrics_of_a_job_that_stands_still_have_its_lag_of_now(counted: She
     assert "<h4>lag</h4><b class=" in metrics and ">1</b>" in metrics and "900 at most" in metrics
 
 
-def test_metrics_are_not_shown_as_those_of_the_past(counted: Shell) -> None:
+def test_metrics_that_the_past_does_not_have_are_said_to_be_of_the_newest(counted: Shell) -> None:
     said = "as they are at message 3, the newest"
     assert said not in page(panel_html(frame_of(counted)), "metrics")
     counted.run("%stream back")
-    assert said in page(panel_html(frame_of(counted)), "metrics")
+    html = page(panel_html(frame_of(counted)), "metrics")
+    assert said in html and "seen-puts" in html.split(said)[1] and "show them" not in html
+
+
+def test_metrics_of_tasks_in_the_past_are_shown_once_they_are_asked_for(counted: Shell) -> None:
+    made = 'self.keys, self.last = context.metrics.counter("keys", "m"), context.metrics.gauge("last", "m")'
+    begin, rest = TASK.split("        self.seen =")
+    middle, end = rest.split("        before =")
+    noted = "self.keys.inc()\n        self.last.set(int(envelope.offset))"
+    counted.run(f"{begin}        {made}\n        self.seen ={middle}        {noted}\n        before ={end}")
+    for key in "xyx":
+        counted.run(f"%stream send mem.clicks 1 --key {key}")
+    counted.run("%stream create counted --config counted")
+    counted.run("%stream step 4")
+    job = counted.magics.bench.job("counted")
+    panel = Panel(job)
+
+    def shown() -> str:
+        return unescape(re.sub("<[^>]*>", " ", page(panel_html(panel._viewer.take()), "metrics")))
+
+    assert re.search(r" keys +4 ", shown()) and re.search(r"last +6 ", shown())
+    panel._do("back")
+    assert "messages run again, on a copy  show them" in shown() and " keys " not in shown()
+    panel._do("metrics")
+    assert re.search(r" keys +3 ", shown()) and re.search(r"last +5 ", shown())
+    panel._do("back")
+    assert re.search(r" keys +2 ", shown()) and "show them" not in shown()
+    panel._do("live")
+    assert re.search(r" keys +4 ", shown())
+    panel._do("back")
+    assert "show them" in shown()
 
 
 def test_the_strip_has_a_lane_per_stream_and_counts_for_screen_readers(counted: Shell) -> None:
