@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeVar
 
 from streambench.container.container import Container
 from streambench.container.trace import Sent, TraceEvent
 from streambench.debug.history.attributes import shared_by_class
-from streambench.debug.history.block import Block
+from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.block_log import DEFAULT_MB, MB, BlockLog
 from streambench.debug.history.writes import StoreWrite, Values
 from streambench.debug.wording import words
@@ -26,11 +26,18 @@ from streambench.store.traced import traced_engine
 
 if TYPE_CHECKING:
     from streambench.chunk import Messages
+    from streambench.debug.history.recorded_inputs import RecordedPartition
     from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 
 
+_T = TypeVar("_T")
+
+
 class History(BlockLog):
-    """The positions of a container, looked up in its blocks: their messages, stores, events and outputs."""
+    """The positions of a container, looked up in its blocks: their messages, stores, events and outputs.
+
+    An iterator over messages, writes, events or outputs can be walked while the container goes on: it has
+    what was there at the call."""
 
     def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
         super().__init__(container, limit_mb)
@@ -199,15 +206,19 @@ class History(BlockLog):
     def message_refs(
         self, since: int = 0, to: int | None = None
     ) -> Iterator[tuple[int, SystemStreamPartition, str]]:
-        """The position, partition and offset of each message after ``since`` and up to ``to``, in order."""
-        for block in self._blocks_between(since, to):
-            numbers, first = list(block.numbers), max(since - block.start, 0)
-            for index, count in Counter(block.order[:first]).items():
-                numbers[index] += count
-            last = None if to is None else to - block.start
-            for position, index in enumerate(block.order[first:last], start=block.start + first + 1):
-                yield position, self.inputs.ssps[index], self.inputs.partition(index).offset(numbers[index])
-                numbers[index] += 1
+        """The position, partition and offset of each message after ``since`` and up to ``to``, in order, as
+        they are at this call."""
+        parts: list[tuple[int, array[int], list[int]]] = []
+        with self.guard():
+            for block in self._blocks_between(since, to):
+                numbers, first = list(block.numbers), max(since - block.start, 0)
+                for index, count in Counter(block.order[:first]).items():
+                    numbers[index] += count
+                last = None if to is None else to - block.start
+                parts.append((block.start + first, block.order[first:last], numbers))
+            ssps = self.inputs.ssps
+            partitions = [self.inputs.partition(index).as_it_is() for index in range(len(ssps))]
+        return _refs(parts, ssps, partitions)
 
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
         """The message at a position, decoded where that is possible; None where it is not known any more."""
@@ -242,24 +253,32 @@ class History(BlockLog):
         return None
 
     def writes(self, since: int = 0, to: int | None = None) -> Iterator[StoreWrite]:
-        """The writes to stores at positions after ``since`` and up to ``to``, in order."""
-        for block in self._blocks_between(since, to):
-            yield from block.writes.between(since, to)
+        """The writes to stores at positions after ``since`` and up to ``to``, in order, as they are at this
+        call."""
+        with self.guard():
+            parts = [block.writes.between(since, to) for block in self._blocks_between(since, to)]
+        return chain.from_iterable(parts)
 
     def events(self, since: int = 0, to: int | None = None) -> Iterator[TraceEvent]:
-        """The windows, ends of inputs and commits after a position and up to another one (None: all)."""
-        for block in self._blocks_between(since, to):
-            for event in block.events:
-                if since < event.position and (to is None or event.position <= to):
-                    yield event
+        """The windows, ends of inputs and commits after a position and up to another one (None: all), as they
+        are at this call."""
+        with self.guard():
+            parts = [_as_it_is(block.events) for block in self._blocks_between(since, to)]
+        return (
+            event
+            for event in chain.from_iterable(parts)
+            if since < event.position and (to is None or event.position <= to)
+        )
 
     def outputs(self, since: int = 0, to: int | None = None) -> Iterator[tuple[int, Sent]]:
-        """The outputs of messages after ``since`` and up to ``to``, in order."""
-        blocks = self._blocks_between(since, to)
-        for sent in chain.from_iterable(block.outputs for block in blocks):
-            position = sent.at
-            if isinstance(position, int) and position > since and (to is None or position <= to):
-                yield position, sent
+        """The outputs of messages after ``since`` and up to ``to``, in order, as they are at this call."""
+        with self.guard():
+            parts = [_as_it_is(block.outputs) for block in self._blocks_between(since, to)]
+        return (
+            (position_of(sent), sent)
+            for sent in chain.from_iterable(parts)
+            if since < position_of(sent) and (to is None or position_of(sent) <= to)
+        )
 
     def _blocks_between(self, since: int, to: int | None) -> list[Block]:
         self.read()
@@ -274,3 +293,21 @@ class History(BlockLog):
                 index = before[-1]
                 return index, block.numbers[index] + before.count(index) - 1
         return None
+
+
+def _as_it_is(items: list[_T]) -> Iterator[_T]:
+    """The items of a list that only grows, as many as there are now."""
+    return islice(items, len(items))
+
+
+def _refs(
+    parts: Iterable[tuple[int, array[int], list[int]]],
+    ssps: Sequence[SystemStreamPartition],
+    partitions: Sequence[RecordedPartition],
+) -> Iterator[tuple[int, SystemStreamPartition, str]]:
+    """The position, partition and offset of messages. ``parts``: the position before them, their partitions
+    by index, and per partition the number of the first one."""
+    for start, order, numbers in parts:
+        for position, index in enumerate(order, start=start + 1):
+            yield position, ssps[index], partitions[index].offset(numbers[index])
+            numbers[index] += 1

@@ -69,6 +69,12 @@ class RecordedPartition:
             self._chunks.popleft()
             self.size -= self._sizes.popleft()
 
+    def as_it_is(self) -> RecordedPartition:
+        """The messages that are there now, of which none is dropped."""
+        made = RecordedPartition()
+        made._starts, made._chunks, made.end = self._starts.copy(), self._chunks.copy(), self.end
+        return made
+
     def since(self, number: int) -> Iterator[Messages]:
         """The messages from a number on, by the chunk."""
         starts, chunks = list(self._starts), list(self._chunks)

@@ -191,3 +191,26 @@ def test_going_live_waits_for_a_read_of_the_past() -> None:
     goes.join(60)
     assert (session.live, session.position) == (True, 3)
     session.stop()
+
+
+@pytest.mark.parametrize("name", ["message_refs", "writes", "outputs", "events"])
+def test_a_walk_goes_on_while_a_run_fills_and_drops_the_history(name: str) -> None:
+    session, bench = session_of(Counter, words("abc" * 60))
+    history = session.history
+    assert history is not None
+    for _ in range(3):
+        session.step(30)
+        history.cut()
+    walked = READS[name](history)
+    assert isinstance(walked, Iterator)
+    there = len(list(READS[name](history)))  # type: ignore[call-overload]
+    first = next(walked)
+    session.run(30)
+    assert session.wait(60)
+    history.limit = 1
+    session.step(30)
+    history.cut()  # drops all blocks but the last
+    assert history.is_dropped and history.oldest >= 150
+    rest = list(walked)
+    assert len([first, *rest]) == there > 10
+    session.stop()
