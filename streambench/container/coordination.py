@@ -118,5 +118,7 @@ class Coordination:
             task.call("end_of_stream", task.end_of_stream, task.collector, task.end_coordinator)
         except BaseException as error:
             self._failures.at_callback(error, task.end_coordinator, "end_of_stream", mark)
+        if self._context.trace is not None:
+            self._context.trace.end_callback(len(self._collected))
         if task.end_coordinator.commit_scope is None:
             task.end_coordinator.commit()

@@ -219,6 +219,8 @@ class Windows:
                     self._failures.at_callback(error, task.window_coordinator, "window", mark)
                 task.window_ms = now_ms
                 task.window_sent = task.window_sent or len(collected) > mark
+        if self._context.trace is not None:
+            self._context.trace.end_callback(len(collected))
         _, output, *_ = collected[first] if len(collected) > first else (None, None)
         self._failures.of_window = (first, output)
 

@@ -56,7 +56,7 @@ class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
     where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
     or refused because it cannot be sent, or it is the dead letter of one that was refused. ``callback``:
-    that which made it without a message in work; None where there was one."""
+    the one which made it, where that was not ``process``; it may come right behind a message."""
 
     at: IncomingMessageEnvelope | int
     task: str
@@ -82,9 +82,10 @@ class Trace:
     readings of the clock by stores whose entries expire. Each comes with the number of events before it, and
     with ``callbacks`` at that time. ``callbacks`` counts the callbacks without a message, since ``begin``.
     ``refused``: the outputs of the last call of the outbox that cannot be sent, as the task made them.
-    ``called``: callbacks without a message whose outputs are not sent yet, each with the outputs collected
-    before it. ``base``: the messages chosen before ``chosen``. ``stores``: the task and the name of each
-    store, by its number. ``on_check``: called from time to time inside an iteration.
+    ``called``: callbacks without a message of their own whose outputs are not sent yet. Each comes with the
+    numbers of outputs collected before it and at its end. ``base``: the messages chosen before
+    ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from
+    time to time inside an iteration.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class Trace:
         self.events: list[TraceEvent] = []
         self.ticks: list[tuple[IncomingMessageEnvelope | int, int, int, int]] = []
         self.base = self.callbacks = 0
-        self.called: list[tuple[int, Callback]] = []
+        self.called: list[tuple[int, int, Callback]] = []
         self.active = False
         self.stores: list[tuple[str, str]] = []
         self.on_check: Callable[[], None] | None = None
@@ -142,8 +143,14 @@ class Trace:
         """Note a callback without a message. ``collected``: the number of outputs collected before it."""
         if self.active:
             self.called = [each for each in self.called if each[0] < collected]
-            self.called.append((collected, kind))
+            self.called.append((collected, collected, kind))
             self.note_event(kind, tasks, now_ms)
+
+    def end_callback(self, collected: int) -> None:
+        """Note the end of the last callback without a message. ``collected``: the number of outputs there."""
+        if self.active and self.called:
+            first, _, kind = self.called[-1]
+            self.called[-1] = first, collected, kind
 
     def note_event(self, kind: EventKind, tasks: Sequence[str], now_ms: int) -> None:
         """Note a callback without a message, or a commit."""

@@ -236,7 +236,7 @@ class DebugCommands(JobCommands):
                 "partition": each.partition,
                 "key": each.key,
                 "message": message_text(each.message, _VALUE),
-                "": each.held_text,
+                "": ", ".join(filter(None, [each.source, each.held_text])),
             }
             for each in outputs[-args.last :]
         ]

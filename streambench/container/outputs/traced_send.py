@@ -34,10 +34,9 @@ def traced_send(send: Send, serdes: StreamSerdes, trace: Trace) -> Send:
             return
         # Before it is sent: the task may change an object as soon as it is.
         noted = [note(item) for item in collected]
-        for first, callback in trace.called:
-            for each in noted[first:]:
-                if isinstance(each.at, int):
-                    each.callback = callback
+        for first, end, callback in trace.called:
+            for each in noted[first:end]:
+                each.callback = callback
         trace.called.clear()
         trace.refused.clear()
         send(collected)

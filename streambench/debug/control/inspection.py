@@ -515,8 +515,10 @@ class Inspection(Driven):
         message = None if output.callback else self._message_at(position)
         changes = tuple(self.changes_at(position))
         if message is None:
-            return Cause(position, None, None, None, None, changes)
-        return Cause(position, message.ssp, message.offset, message.key, message.message, changes)
+            return Cause(position, None, None, None, None, changes, output.callback, output.task)
+        return Cause(
+            position, message.ssp, message.offset, message.key, message.message, changes, None, output.task
+        )
 
     def _message_at(self, position: int) -> IncomingMessageEnvelope | None:
         if self.history is None or not self.history.has_begun:

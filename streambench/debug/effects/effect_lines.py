@@ -53,8 +53,8 @@ def difference_lines(stores: Mapping[str, Mapping[str, Mapping[Any, tuple[Any, A
 
 def output_line(output: Output) -> str:
     """An output as ``-> log.late  {...}``."""
-    held = f"  {output.held_text}" if output.held else ""
-    return f"-> {output.stream}  {short_text(output.message)}{held}"
+    notes = "".join(f"  {note}" for note in (output.source, output.held_text) if note)
+    return f"-> {output.stream}  {short_text(output.message)}{notes}"
 
 
 def summary_lines(effects: Sequence[Effects]) -> list[str]:

@@ -46,6 +46,11 @@ class Output(Struct, frozen=True, gc=False):
     callback: Callback | None = None
 
     @property
+    def source(self) -> str:
+        """The callback that sent it, and its task, in words; empty where it was made from a message."""
+        return f"{self.callback}() of {self.task}" if self.callback else ""
+
+    @property
     def held_text(self) -> str:
         """Why nothing has left the container yet, in words; empty where it has."""
         return HELD[self.hold] if self.held else ""
@@ -68,8 +73,8 @@ class Change(Struct, frozen=True, gc=False):
 
 class Cause(Struct, frozen=True):
     """The cause of an output: the message that sent it, and the changes of state at that message. ``ssp`` and
-    ``offset`` are None where the message is not known any more. They are so, too, where ``window()`` or
-    ``end_of_stream()`` sent it, behind the message at the position."""
+    ``offset`` are None where the message is not known any more. They are so, too, where the ``callback`` of
+    ``task`` sent it, ``window`` or ``end_of_stream``, behind the message at the position."""
 
     position: int
     ssp: SystemStreamPartition | None
@@ -77,6 +82,8 @@ class Cause(Struct, frozen=True):
     key: Any
     message: Any
     changes: tuple[Change, ...]
+    callback: Callback | None = None
+    task: str = ""
 
 
 class PositionDiff(Struct, frozen=True):

@@ -88,7 +88,7 @@ class Standing(Struct, frozen=True):
     def cause(self, output: Output) -> str:
         """The message that an output was made from, or the callback that sent it; empty where it is not
         known."""
-        return f"{output.callback}()" if output.callback else self.causes.get(output.position, "")
+        return output.source or self.causes.get(output.position, "")
 
 
 def _watched_text(value: Any) -> str:

@@ -90,7 +90,8 @@ def shown(session: Session) -> tuple[Any, ...]:
     for of_task in attributes.values():
         of_task["number"] = of_task["number"].count
     outputs = [
-        (each.position, each.stream, each.partition, each.key, each.message) for each in session.outputs()
+        (each.position, each.stream, each.partition, each.key, each.message, each.callback)
+        for each in session.outputs()
     ]
     return session.stores(), attributes, session.offsets(), outputs, kept_metrics(session)
 
@@ -268,6 +269,7 @@ def test_the_cause_of_an_output_of_a_window_is_no_message() -> None:
     assert (output.message, output.position) == ({"window": 1}, 1)
     cause = session.cause(output)
     assert (cause.position, cause.ssp, cause.offset, cause.message) == (1, None, None, None)
+    assert (cause.callback, cause.task) == ("window", "Partition 0")
     assert [each.key for each in cause.changes] == ["a", "windows"]
     session.goto(0)
     session.swap(Counter)

@@ -9,7 +9,7 @@ import pytest
 
 from streambench.debug import open as open_recording
 from streambench.debug.control.session import Session
-from streambench.debug.effects.effect_lines import summary_lines
+from streambench.debug.effects.effect_lines import effect_lines, summary_lines
 from streambench.debug.effects.events import Change, Output
 from streambench.debug.history.history import History
 from streambench.model import SystemStreamPartition
@@ -151,6 +151,37 @@ def test_windows_are_effects_and_so_are_their_outputs() -> None:
     session.step()
     assert session.last.windows == ("Partition 0",)
     assert [each.message for each in session.last.outputs] == ["w"]
+
+
+def test_outputs_of_a_window_right_behind_a_message_are_those_of_it() -> None:
+    class Windowed:
+        def process(self, envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            send(collector, envelope.offset)
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            send(collector, "w")
+
+    bench = Bench(Windowed, {"mem.in": {0: list("abcdef")}}, {"task.window.ms": 10}, observed=False)
+    session = Session(bench.container)
+    session.start()
+    bench.clock.advance(20)
+    session.step()
+    assert [(each.message, each.callback) for each in session.last.outputs] == [("0", None), ("w", "window")]
+    assert [line.strip() for line in effect_lines(session.last)] == [
+        "-> mem.out  0", "-> mem.out  w  window() of Partition 0", "window() of Partition 0",
+    ]  # fmt: skip
+    assert session.cause(session.last.outputs[1]).callback == "window"
+    bench.clock.advance(20)
+    session.run("caught-up")
+    session.wait()
+    sent = [(each.position, each.message, each.callback) for each in session.outputs()]
+    windows = [(position, callback) for position, message, callback in sent if message == "w"]
+    assert [each for each in sent if each[2] is None] == [(at + 1, str(at), None) for at in range(6)]
+    assert len(windows) == 2 and {callback for _, callback in windows} == {"window"}
+    session.goto(0)
+    session.swap(Windowed)
+    session.goto(6)
+    assert [(each.position, each.message, each.callback) for each in session.outputs()] == sent
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -312,7 +312,9 @@ def test_outputs_name_the_callback_that_sent_them(counted: Shell, callback: str)
     (output,) = frame.standing.outputs
     standing = replace(frame.standing, outputs=(replace(output, callback=callback),))
     frame = replace(frame, standing=standing)
-    assert f">{callback}()</a>" in page(panel_html(frame), "outputs")
+    assert f'title="{callback}() of Partition 0\n%stream goto 3">{callback}() ' in page(
+        panel_html(frame), "outputs"
+    )
     assert [each.name for each in pages(frame) if f"{callback}()" in as_text(each.content)] == ["Outputs"]
 
 
