@@ -89,6 +89,8 @@ def ip_no_magics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sh
     monkeypatch.delenv(
         "VIRTUAL_ENV", raising=False
     )  # IPython would add the packages of another environment that is active
+    # A task is called busy after a second: here only where a test is about that.
+    monkeypatch.setattr("streambench_magics.jobs.jobs._PATIENCE_S", 60.0)
     monkeypatch.setattr(memory_system, "_systems", {})
     monkeypatch.setattr(memory_checkpoints, "_managers", {})
     monkeypatch.setattr(compacted_memory, "_streams", memory_system.MemoryStreams(CompactedPartition))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -68,7 +69,10 @@ def test_no_other_thread_reads_the_history_inside_a_message() -> None:
                 read(what(history))
         with pytest.raises(TimeoutError):
             session.between(lambda: history.latest, timeout=0)
+        asked = len(inbox := session.container.status.consumers.inbox)
         answers = ThreadPoolExecutor(1).submit(session.between, lambda: (history.latest, session.position))
+        while len(inbox) == asked:
+            time.sleep(0.001)
     finally:
         may_end.set()
     assert session.wait(60)
