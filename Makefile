@@ -25,7 +25,7 @@ NBVAL := -p tests.left_out -p nbval.plugin --nbval --nbval-current-env --nbval-c
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser kafka rabbitmq prerequisites lint check test soak bench compiled plain demo lab clean
+.PHONY: help setup archive browser kafka rabbitmq prerequisites lint check test soak bench compiled plain demo lab clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,7 +77,11 @@ lint: setup  ## ruff, mypy --strict, direction of imports
 check: lint  ## the fast loop: lint, and the tests that need no server, browser, JVM or many processes
 	$(PYTEST) --quick tests $(ARGS)
 
-test: prerequisites setup browser kafka rabbitmq lint  ## everything: lint, tests, notebooks, browser
+# An archive of Spark's classes, which most JVMs of the tests map. It is made beside lint, which leaves a core idle.
+archive: setup
+	@$(V)/bin/python -m tests.spark.archive >/dev/null 2>&1 </dev/null &
+
+test: prerequisites setup archive browser kafka rabbitmq lint  ## everything: lint, tests, notebooks, browser
 	$(PYTEST) $(NBVAL) tests $(NOTEBOOKS) $(CONTRACT) $(ARGS)
 
 soak: prerequisites setup browser kafka rabbitmq  ## the same tests with larger figures

@@ -93,6 +93,7 @@ def spark_installed() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         missing("Java 17 or newer", remedy="apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+    archive.await_made()
 
 
 _kept_sessions: list[SessionHandle] = []
