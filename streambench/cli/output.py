@@ -39,13 +39,15 @@ _BELOW = (0, 0, 0, 4)
 TRACEBACK = "STREAMBENCH_TRACEBACK"
 """Set to 1, this environment variable has errors shown with all of their traceback."""
 
-def screen() -> Console:
-    """Standard output, as wide as the terminal; without one, as wide as it takes."""
+
+def screen(*, is_folded: bool = True) -> Console:
+    """Return standard output, as wide as the terminal. Without one, or where nothing is to be folded, it is
+    as wide as its lines."""
     from rich.console import Console
 
     return (
         Console(highlight=False)
-        if sys.stdout.isatty()
+        if is_folded and sys.stdout.isatty()
         else Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
     )
 
@@ -91,7 +93,8 @@ def show_rows(
     """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to
     say if there are none.
 
-    ``folded``: the one column that gives way where the terminal is too narrow; without it all of them do."""
+    ``folded``: the one column that gives way where the terminal is too narrow. Without it the terminal wraps
+    the lines: a cell that is cut has lost its value."""
     if as_json:
         for row in rows:
             print_json(row)
@@ -108,11 +111,11 @@ def show_rows(
         table.add_column(
             column,
             justify="right" if column in right else "left",
-            no_wrap=folded is not None and column != folded,
+            no_wrap=column != folded,
         )
     for row in listed:
         table.add_row(*(Text(cell(row[column])) for column in columns))
-    screen().print(table, crop=False)
+    screen(is_folded=folded is not None).print(table, crop=False)
 
 
 def show_entries(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -15,9 +16,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.job.project import CHECKOUT
 
 PATIENCE_S = 60.0
+
+
+class TerminalOutput(io.StringIO):
+    """Standard output of this process, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def stdout_of_columns(monkeypatch: pytest.MonkeyPatch, columns: int) -> TerminalOutput:
+    """Give this process a standard output that is a terminal of so many columns."""
+    terminal = TerminalOutput()
+    # Of a dumb terminal both must be given: else rich takes it to have 80 columns.
+    given = {"COLUMNS": str(columns), "LINES": "50", "NO_COLOR": "1", "TERM": "dumb"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    return terminal
+
 
 # Ctrl-C is a signal only for the command to which the terminal belongs.
 _IN_FRONT = """

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from typing import Any
 
 import pytest
 
 from streambench.cli.app import app
+from streambench.cli.output import show_rows
 from streambench.config_keys import KEYS
 from streambench.metrics.catalogue import METRICS
 from streambench.system.file import FileSystemFactory
 from streambench.system.log import LogSystemFactory
+from tests.cli.terminal_screen import stdout_of_columns
 from tests.job.project import Project
 from tests.keys_page import PAGE, page
 
@@ -70,19 +70,9 @@ def test_a_missing_path_is_said_to_be_what_it_is_with_an_example(project: Projec
     assert "such as systems.log.path=data)" in project.fails("run", "job.properties")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *arguments: str) -> list[str]:
     """What the command line shows on a terminal of so many columns, line by line."""
-    terminal = Terminal()
-    # Of a dumb terminal both must be given: else rich takes it to have 80 columns.
-    given = {"COLUMNS": str(columns), "LINES": "50", "NO_COLOR": "1", "TERM": "dumb"}
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "stdout", terminal)
+    terminal = stdout_of_columns(monkeypatch, columns)
     app(arguments, prog_name="streambench", standalone_mode=False)
     return [line.rstrip() for line in terminal.getvalue().splitlines()]
 
@@ -124,3 +114,10 @@ def test_where_a_table_fits_only_the_meaning_is_folded(monkeypatch: pytest.Monke
 
 def test_the_reference_page_has_the_keys_of_today() -> None:
     assert PAGE.read_text() == page(), "python -m tests.keys_page --write"
+
+
+def test_a_table_without_prose_loses_nothing_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = stdout_of_columns(monkeypatch, 40)
+    row = {"task": "Partition 0", "stream": "log.flights-of-airports", "time": "2026-11-26T16:43:02.521"}
+    show_rows([row], tuple(row), as_json=False)
+    assert all(text in terminal.getvalue() for text in (*row, *row.values()))
