@@ -12,7 +12,7 @@ import typer
 from streambench.checkpoint.api import Checkpoint
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job, systems_of
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import moment, print_wait, show_rows, warn_of_pending
+from streambench.cli.output import may_ask, moment, print_wait, show_rows, warn_of_pending
 from streambench.cli.running_option import RunningOption
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
@@ -159,7 +159,7 @@ def _rewind(
 ) -> None:
     """Rewind, once the user agrees. ``alone``: within it no other process starts the job."""
     rewind.add(wishes)
-    if not yes and not sys.stdin.isatty():
+    if not yes and not may_ask():
         raise typer.BadParameter("going back needs --yes where there is no terminal to ask")
     goals = rewind.places()
     if not yes:

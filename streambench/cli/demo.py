@@ -18,6 +18,7 @@ from rich.table import Table
 
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.flights import LATE_MINUTES, Flight, read_flights, replayed
+from streambench.cli.output import live_console
 from streambench.cli.run import run_display
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import writing
@@ -92,7 +93,7 @@ def demo(
 
         streambench demo --times 100 --master "local[4]"
     """
-    console = Console(highlight=False)
+    console = live_console()
     path = input or _own_data()
     flights, without_delay = read_flights(path)
     total = len(flights) * times

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
-from rich.console import Console
 
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.deploy_options import DeployOptions
 from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, idle_line, is_idle, rows_of
 from streambench.cli.job import JobOption, JsonOption, read_job
 from streambench.cli.option_groups import OptionError, with_options
-from streambench.cli.output import print_json, print_notes, show_rows
+from streambench.cli.output import live_console, print_json, print_notes, show_rows
 from streambench.container.observe.snapshot import lag_between
 from streambench.counts import counted
 from streambench.job.signals import StopSignals
@@ -138,7 +137,7 @@ def deploy(
     given = [*(jobs or ()), *([] if config is None else [config])]
     settings = _settings(given if archive is None else _with_code_of(archive, given), options, only_one)
     # Shown first: to import Spark's library and to start it takes seconds.
-    display = None if options.dry_run or json or quiet else deploy_display(Console(highlight=False))
+    display = None if options.dry_run or json or quiet else deploy_display(live_console())
     show = None if display is None else display.show
     results: list[DeployResult] = []
     statuses: list[JobStatus] = []

@@ -36,8 +36,31 @@ _LEAST_PROSE = 30
 _GAP = 2
 _BELOW = (0, 0, 0, 4)
 
+# ipykernel sets these for the commands of a cell.
+_OF_KERNELS = {"TERM": "xterm-color", "CLICOLOR_FORCE": "1", "GIT_PAGER": "cat"}
+
 TRACEBACK = "STREAMBENCH_TRACEBACK"
 """Set to 1, this environment variable has errors shown with all of their traceback."""
+
+
+def is_cell() -> bool:
+    """True for a ``!command`` in a cell of a notebook. It has a terminal, but one that keeps each frame that
+    is drawn on it, and has no keys."""
+    return all(os.environ.get(name) == text for name, text in _OF_KERNELS.items())
+
+
+def live_console(*, stderr: bool = False) -> Console:
+    """Return a console for what changes in its place; where nothing can, it is no terminal."""
+    from rich.console import Console
+
+    is_live = (sys.stderr if stderr else sys.stdout).isatty() and not is_cell()
+    # Without a terminal, rich would take FORCE_COLOR for one.
+    return Console(stderr=stderr, highlight=False, force_terminal=None if is_live else False)
+
+
+def may_ask() -> bool:
+    """True where a question can be answered: at a terminal."""
+    return sys.stdin.isatty() and not is_cell()
 
 
 def screen(*, is_folded: bool = True) -> Console:

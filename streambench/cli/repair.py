@@ -3,13 +3,12 @@ again."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import typer
 
 from streambench.cli.job import systems_of
-from streambench.cli.output import show_rows
+from streambench.cli.output import may_ask, show_rows
 from streambench.config import Config
 from streambench.errors import StreamSystemError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
@@ -50,7 +49,7 @@ def repair(
             return
         messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
         what = f"at most {messages} messages ({size} bytes) of {stream}"
-        if ask and not sys.stdin.isatty():
+        if ask and not may_ask():
             raise typer.BadParameter(
                 f"{what} would be given up, and there is no terminal to ask at: give --yes"
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streambench.cli.output import live_console
 from streambench.counts import counted
 from streambench.errors import TaskError
 
@@ -119,10 +120,8 @@ def _run(session: Session, recording: Recording, until: str | None) -> None:
 @contextmanager
 def _status(text: RenderableType) -> Iterator[Callable[[str], None]]:
     """A line in a terminal while something takes its time; an interrupt says what it has ended."""
-    from rich.console import Console
-
     try:
-        with Console(stderr=True).status(text) as status:
+        with live_console(stderr=True).status(text) as status:
             yield status.update
     except KeyboardInterrupt as interrupt:
         interrupt.args = (_IN_MEMORY,)

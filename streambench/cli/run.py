@@ -17,7 +17,7 @@ from msgspec import structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job
 from streambench.cli.option_groups import Option, with_options
-from streambench.cli.output import print_error, print_json, print_notes, print_wait
+from streambench.cli.output import live_console, print_error, print_json, print_notes, print_wait
 from streambench.cli.running_option import RunningOption
 from streambench.counts import counted
 from streambench.debug.view.rates import Rates
@@ -145,8 +145,6 @@ def _run_shown(
     if_running: IfRunning,
 ) -> None:
     """Run the job with a table or lines of its progress. Raises Exit where it was stopped before its goal."""
-    from rich.console import Console
-
     from streambench.job.run import run as run_job
 
     lines = _JsonLines() if json else None
@@ -155,7 +153,7 @@ def _run_shown(
     if lines:
         show = None if quiet else lines.show
     elif not quiet:
-        shown, display = run_display(Console(highlight=False))
+        shown, display = run_display(live_console())
         show = _with_goal(shown, goal) if isinstance(goal, int) else shown
     try:
         with display:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from streambench.cli.job import (
     stream_named,
     systems_of,
 )
-from streambench.cli.output import print_error, show_rows, warn_of_pending
+from streambench.cli.output import may_ask, print_error, show_rows, warn_of_pending
 from streambench.cli.repair import repair
 from streambench.config import Config
 from streambench.errors import (
@@ -240,7 +239,7 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
     with systems_of(config) as systems:
         systems.metadata([stream])
-        if ask and not sys.stdin.isatty():
+        if ask and not may_ask():
             raise typer.BadParameter(
                 f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes"
             )

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from msgspec.structs import replace
 
+from streambench.cli.output import is_cell
 from streambench.cli.terminal import END, Terminal
 from streambench.cli.watched import WatchedContainer
 from streambench.config import Config
@@ -59,6 +60,12 @@ _LEAVING = "stopping: the message it is at is finished, then everything is commi
 
 def check_terminal() -> None:
     """Raise BadParameter where there is no terminal to draw on."""
+    if is_cell():
+        raise typer.BadParameter(
+            "it takes keys from a terminal, and a cell of a notebook has none: leave it out, or use %stream "
+            "show",
+            param_hint="--watch",
+        )
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in (None, "", "dumb"):
         raise typer.BadParameter(
             "it draws on a whole terminal and takes keys from it, and here is none: leave it out, or give "

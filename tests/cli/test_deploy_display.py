@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import queue
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from rich.console import Console
 
 from streambench.cli.deploy_display import DeployDisplay, LiveScreen, PlainScreen, deploy_display
+from streambench.cli.output import live_console
 from streambench.spark import ContainerProgress, DeployProgress
 from streambench.spark.result import progress_of
+from tests.cli.terminal_screen import TerminalOutput
 
 
 class Clock:
@@ -190,3 +193,18 @@ def test_what_is_no_terminal_has_plain_lines(capsys: pytest.CaptureFixture[str])
     with deploy_display(Console(file=io.StringIO())) as display:
         display.show(progress(1.0, stage="starting Spark"))
     assert capsys.readouterr().out.splitlines() == ["planning", "round 1: starting Spark, 1.0 s"]
+
+
+@pytest.mark.parametrize("is_cell", [True, False])
+def test_where_nothing_can_be_redrawn_there_are_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, is_cell: bool
+) -> None:
+    """A cell of a notebook has a terminal that keeps each frame; a log that takes colours is no terminal."""
+    kernels = {"TERM": "xterm-color", "CLICOLOR_FORCE": "1", "GIT_PAGER": "cat"} if is_cell else {}
+    for name, value in {"FORCE_COLOR": "1", **kernels}.items():
+        monkeypatch.setenv(name, value)
+    output = TerminalOutput() if is_cell else io.StringIO()
+    monkeypatch.setattr(sys, "stdout", output)
+    with deploy_display(live_console()) as display:
+        display.show(progress(1.0, stage="starting Spark"))
+    assert output.getvalue().splitlines() == ["planning", "round 1: starting Spark, 1.0 s"]
