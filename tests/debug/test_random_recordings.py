@@ -20,7 +20,7 @@ EXPIRING = (434, 499)
 
 def seen_by(session: Session, begin: int) -> tuple[Any, ...]:
     """Stores, attributes, offsets, and the outputs behind the begin of the recording."""
-    stores, attributes, offsets, outputs, _ = shown(session)
+    stores, attributes, offsets, outputs = shown(session)
     for of_task in attributes.values():
         del of_task["number"]  # a metric, which counts from the start
     return (

@@ -32,7 +32,7 @@ from streambench.testing import ManualClock
 from tests.conftest import CHECKOUT
 from tests.container.jobs import Bench, ignore
 from tests.container.stateful import with_systems
-from tests.debug.control.test_time_travel import STORE, Counter, shown
+from tests.debug.control.test_time_travel import STORE, Counter, shown_with_metrics
 from tests.surroundings import SOAK
 
 WALKS = 600 if SOAK else 10
@@ -423,7 +423,7 @@ class Walk:
             seen = self.session.stores(), self.session.offsets()
             assert seen in [(stores, offsets) for stores, _, offsets, *_ in expected], (seen, expected)
             return
-        found = shown(self.session)
+        found = shown_with_metrics(self.session)
         assert found in expected, (found, expected)
 
     def known_at(self, position: int, schedule: tuple[tuple[int, type[Counter], bool], ...]) -> Any:
@@ -460,7 +460,7 @@ class Walk:
             else:
                 session.swap(code, init=init)
         self.follow(session, position)
-        found = shown(session)
+        found = shown_with_metrics(session)
         session.abandon()
         return found
 

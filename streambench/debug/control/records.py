@@ -39,8 +39,8 @@ class Records(HotSwap):
         """Record to a file, until ``stop_recording``, or until the session stops.
 
         It begins at the start, or here where nothing was processed since the last commit, else with the next
-        commit. A task that failed at a message is recorded once it goes on there. The recording ends at
-        ``mb`` megabytes.
+        commit. Where tasks commit by themselves, that is one behind which all of them are committed. A task
+        that failed at a message is recorded once it goes on there. The recording ends at ``mb`` megabytes.
 
         A recording of that name is replaced. A relative path is of the working directory at this call.
 
@@ -115,13 +115,20 @@ class Records(HotSwap):
             self._between(self._begin_here_or_at_commit)
 
     def _begin_here_or_at_commit(self) -> None:
-        """Begin to record here where nothing was processed since the last commit, else at the next one."""
+        """Begin to record here where nothing was processed since the last commit of each task, else at the
+        next commit behind which that is so."""
         history = self._history()
-        if history.latest in (0, history.last_commit):
+        if history.latest in (0, history.last_commit) and self._is_committed:
             self._begin_record()
         elif self._at_commit is None:
             self._at_commit = _AtCommit(self._begin_at_commit)
             self.container.observe(self._at_commit)
+
+    @property
+    def _is_committed(self) -> bool:
+        """True where no task has processed more than it has committed. Tasks may commit by themselves: a
+        replay begins with the state of all of them, and a crash in it goes back to its begin."""
+        return all(task.offsets() == task.committed for task in self.container.tasks)
 
     def _wait_for_no_commit(self) -> None:
         """Wait for the next commit no longer. Between two messages."""
@@ -191,9 +198,12 @@ class Records(HotSwap):
     def _begin_at_commit(self) -> None:
         """Begin the recording, except at the last commit of a stop: no message comes after it, and an earlier
         recording of that name stays. A file that cannot be written is a warning by now, and no failure."""
+        if not self._is_committed and not self.container.is_stopping:
+            return
         waiting, self._at_commit = self._at_commit, None
-        if waiting is not None:
-            self.container.post(partial(self.container.stop_observing, waiting))
+        if waiting is None:
+            return  # it has begun, and goes once the loop takes commands
+        self.container.post(partial(self.container.stop_observing, waiting))
         if self.container.is_stopping:
             self._warn_of_none()
             self._to_record = None
@@ -226,7 +236,9 @@ class Records(HotSwap):
             return
         self._warned_of = path
         log.warning(
-            "%s: nothing was recorded to %s: no commit came before the end", self.name, shown_path(path)
+            "%s: nothing was recorded to %s: no commit of all tasks came before the end",
+            self.name,
+            shown_path(path),
         )
 
     def _close_record(self, error: BaseException | None = None) -> None:
@@ -244,13 +256,10 @@ def _capture(history: History, error: BaseException, path: Path) -> None:
 
 
 class _AtCommit(ContainerObserver):
-    """Calls a function at the next commit, once."""
+    """Calls a function at each commit."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
-        self._is_done = False
 
     def commit_made(self, tasks: Sequence[str], checkpoints: Mapping[str, Checkpoint]) -> None:
-        if not self._is_done:
-            self._is_done = True
-            self._call()
+        self._call()

@@ -18,6 +18,7 @@ from streambench.debug.control.session import Session
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.recording import Recording
 from streambench.recording.file import RecordingWriter
+from tests.container.jobs import Bench
 from tests.container.test_failure_capture import GOOD, Sums, config_of, process_all, put
 
 BYTES = {"stores.n.msg.serde": "bytes"}
@@ -247,6 +248,47 @@ def test_a_recording_begins_with_the_commit_after_one_that_was_given_up(tmp_path
     assert session.stop_recording().messages == 3
     assert commits_observed(session) == before
     session.stop()
+
+
+class Alone(sb.StreamTask):
+    """Commits itself with each message, and sends each."""
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send("mem.out", envelope.offset)
+        if envelope.message:
+            coordinator.commit()
+
+
+def test_a_recording_begins_where_all_tasks_are_committed(tmp_path: Path) -> None:
+    inputs = {"mem.in": {0: [1, 1, 1, 1], 1: [0, 0, 0, 1]}}
+    session = Session(Bench(Alone, inputs, {"task.commit.ms": -1}, observed=False).container)
+    session.start()
+    session.step(3)
+    assert session.container.tasks[0].committed and not session.container.tasks[1].committed
+    session.record(tmp_path / "r")
+    session.step(2)
+    assert session.recorded_to is None, "the second task has not committed yet"
+    session.step(3)
+    assert session.position == 8 and session.recorded_to is not None
+    assert session.stop_recording().messages == 0
+    session.stop()
+
+
+def test_a_crash_in_a_recording_comes_again_from_its_begin(tmp_path: Path) -> None:
+    inputs = {"mem.in": {0: [1, 1, 1, 1], 1: [0, 0, 0, 0]}}
+    session = Session(Bench(Alone, inputs, {"task.commit.ms": -1}, observed=False).container)
+    session.start()
+    session.step(3)
+    session.record(tmp_path / "r")
+    session.step()
+    session.commit()
+    session.step(2)
+    live = session.crash()
+    session.stop_recording()
+    session.stop()
+    replayed = debug.open(tmp_path / "r", Alone)
+    again = [each.ssp.partition for each in replayed.crash().again]
+    assert again == [each.ssp.partition for each in live.again] == [1]
 
 
 def test_a_job_that_was_abandoned_warns_once_of_its_pending_recording(

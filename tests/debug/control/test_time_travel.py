@@ -93,7 +93,12 @@ def shown(session: Session) -> tuple[Any, ...]:
         (each.position, each.stream, each.partition, each.key, each.message, each.callback)
         for each in session.outputs()
     ]
-    return session.stores(), attributes, session.offsets(), outputs, kept_metrics(session)
+    return session.stores(), attributes, session.offsets(), outputs
+
+
+def shown_with_metrics(session: Session) -> tuple[Any, ...]:
+    """The same with metrics, which a replay counts from its begin on."""
+    return *shown(session), kept_metrics(session)
 
 
 def kept_metrics(session: Session) -> dict[str, float]:
