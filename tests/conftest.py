@@ -56,7 +56,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 # No deadline: how long one example takes says nothing on a machine that does other things at the same time.
 settings.register_profile(
-    "default", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=15, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("soak", settings.get_profile("default"), max_examples=5_000)
 settings.register_profile("quick", settings.get_profile("default"), max_examples=10)
@@ -237,7 +237,7 @@ def rabbit_server(directory: Path) -> RabbitServer:
 NEEDS_OF_NOTEBOOKS: dict[str, Callable[[], None]] = {"04-kafka": kafka_here, "05-messaging": rabbitmq_here}
 """What a notebook needs beyond Python packages; like ``missing``, it ends a test where that is not there."""
 
-IN_THE_BROWSER = ("02-choosers", "06-debugging")
+IN_THE_BROWSER = ("02-choosers",)
 """Notebooks with panels that make test runs in JupyterLab; SOAK=1 runs others there as well."""
 
 

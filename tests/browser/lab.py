@@ -37,6 +37,9 @@ def end_with_the_test():
     os.kill(os.getpid(), signal.SIGTERM)
 threading.Thread(target=end_with_the_test, daemon=True).start()
 sys.modules["rfc3987_syntax"] = None  # a second of CPU, for a check of addresses that is optional
+from jupyterlab import commands
+# Else each page starts Node to learn where packages would come from, of which none is fetched.
+commands._yarn_config = lambda logger: {"yarn config": {}, "npm config": {}}
 from jupyterlab.labapp import main
 main()
 """

@@ -49,7 +49,9 @@ def worked_through(lab: JupyterLab, name: str) -> Notebook:
 
 
 # The others run elsewhere: here each takes ten seconds of CPU, and those that start brokers most of a minute.
+# Of the panel of 06-debugging, the tests of panels and of the debugger see more.
 OTHERS = [
+    "06-debugging",
     "01-first-stream",
     "03-state-and-checkpoints",
     "04-kafka",

@@ -20,7 +20,7 @@ from tests.surroundings import SOAK
 
 README = CHECKOUT / "README.md"
 NOTEBOOKS = sorted((CHECKOUT / "notebooks").glob("*.ipynb"))
-# One for each day, and two in the browser; that outputs of all of them are right is seen each day.
+# One for each day, and one in the browser; that outputs of all of them are right is seen each day.
 RUN_AS_A_WHOLE = NOTEBOOKS if SOAK else [CHECKOUT / "notebooks" / "01-first-stream.ipynb"]
 
 DOCUMENTS = [

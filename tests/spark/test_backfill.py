@@ -91,7 +91,10 @@ def test_a_range_is_processed_beside_the_job(spark: Any, job: Job, caplog: pytes
     assert sorted(sum(sent(job, "out").values(), [])) == expected(0, 104)
 
 
-def test_a_backfill_that_runs_is_taken_over_where_that_is_asked_for(spark: Any, job: Job) -> None:
+def test_a_backfill_that_runs_is_taken_over_where_that_is_asked_for(
+    spark: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streambench.spark.running._ENDS_WITHIN_S", 0.5)  # this process does not end
     job.send(0, 10)
     running = DeploymentLock(job.config, "job-fixed-1", "refuse")
     running.acquire()
