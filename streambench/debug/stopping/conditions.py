@@ -13,7 +13,7 @@ from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoSto
 from streambench.errors import StreambenchError, described, shortened, text_of
 from streambench.model import IncomingMessageEnvelope
 from streambench.suggestions import suggest
-from streambench.syntax import parse
+from streambench.syntax import literal, parse
 
 _ALWAYS = "True"
 
@@ -30,7 +30,16 @@ def named_expression(text: str) -> tuple[str, str]:
     name, equals, expression = text.partition("=")
     if not equals or not name.strip().isidentifier() or expression.strip()[:1] in ("", "="):
         raise ConditionError("a watch is NAME=EXPRESSION")
-    return name.strip(), expression.strip()
+    return name.strip(), _unquoted(expression.strip())
+
+
+def _unquoted(expression: str) -> str:
+    """An expression without quotes around all of it: as a text it would be a value that never changes."""
+    try:
+        value = literal(expression)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return expression
+    return value.strip() or expression if isinstance(value, str) else expression
 
 
 class Condition:

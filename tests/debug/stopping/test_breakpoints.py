@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streambench.debug.control.session import Session
-from streambench.debug.stopping.conditions import ConditionError
+from streambench.debug.stopping.conditions import ConditionError, named_expression
 from streambench.errors import StreambenchError, TaskError
 from streambench.redaction import remember
 from streambench.task import MessageCollector, StreamTask, TaskCoordinator
@@ -287,6 +287,12 @@ def test_watches_show_values_of_the_message_at_which_it_stands() -> None:
     assert isinstance(values["broken"], ConditionError)
     session.unwatch("broken")
     assert list(session.watches()) == ["a", "word"]
+
+
+@pytest.mark.parametrize("given", ["n=len('a b')", "n=\"len('a b')\"", "n = 'len(\"a b\")'"])
+def test_the_expression_of_a_watch_may_be_in_quotes(given: str) -> None:
+    name, expression = named_expression(given)
+    assert (name, eval(expression)) == ("n", 3)
 
 
 def test_a_run_with_breakpoints_leaves_what_a_run_without_leaves() -> None:
