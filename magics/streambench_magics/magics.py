@@ -42,6 +42,7 @@ from streambench_magics.commands.time_commands import TimeCommands, print_positi
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.jobs.cell import task_from_cell
 from streambench_magics.jobs.jobs import Job, require_no_branch
+from streambench_magics.jobs.streams import stream_names
 from streambench_magics.jobs.workbench import Workbench, parsed_config
 from streambench_magics.panel.panel import STOPPED, Panel, show, static
 from streambench_magics.tables import Records
@@ -159,7 +160,7 @@ class StreamMagics(
                 args.name,
                 args.task,
                 args.config,
-                args.inputs,
+                stream_names(args.inputs),
                 history=args.history,
                 replaces=close,
             )
@@ -176,7 +177,7 @@ class StreamMagics(
             print(f"it replaces the former {job.name}{became}{'; its branch is dropped' * had_branch}")
 
     def _attach(self, args: Namespace) -> None:
-        job, streams = self._job_and_streams(args.names)
+        job, streams = self._job_and_streams(stream_names(args.names))
         require_no_branch(job, "attach")
         again = [each for each in streams if each in job.inputs]
         if again:
@@ -185,7 +186,7 @@ class StreamMagics(
         self._warn_of_missing(job, streams)
 
     def _detach(self, args: Namespace) -> None:
-        job, streams = self._job_and_streams(args.names)
+        job, streams = self._job_and_streams(stream_names(args.names))
         require_no_branch(job, "detach")
         unknown = [each for each in streams if each not in job.inputs]
         if unknown:

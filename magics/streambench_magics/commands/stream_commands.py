@@ -27,7 +27,15 @@ from streambench_magics.commands.status_messages import warn_of_pending
 from streambench_magics.commands.typed_key import TEXT_SERDES, json_or_text
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.complete_names import field_names
-from streambench_magics.jobs.streams import is_confirmed, messages_in, partitions_of, peek, send, takes_tables
+from streambench_magics.jobs.streams import (
+    is_confirmed,
+    messages_in,
+    partitions_of,
+    peek,
+    send,
+    stream_names,
+    takes_tables,
+)
 from streambench_magics.jobs.workbench import Workbench
 from streambench_magics.tables import Records
 
@@ -139,7 +147,7 @@ class StreamCommands:
         )
 
     def _create_streams(self, args: Namespace) -> None:
-        names = args.what[1:]
+        names = stream_names(args.what[1:])
         if not names:
             raise MagicError("which stream? %stream streams create STREAM --partitions N")
         for name in names:

@@ -35,6 +35,11 @@ _SOURCE = "by hand"
 _PATIENCE_S = 10.0
 
 
+def stream_names(words: Iterable[str]) -> list[str]:
+    """The streams of a line, with spaces or, as in ``task.inputs``, commas between them."""
+    return [name for word in words for name in word.split(",") if name]
+
+
 def send(
     config: Config, stream: SystemStream, messages: Iterable[tuple[Any, Any]], partition: int | None = None
 ) -> int:

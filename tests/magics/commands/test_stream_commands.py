@@ -145,6 +145,15 @@ def test_streams_are_listed_with_their_offsets_and_folded_where_many(ip: Shell) 
     ]
 
 
+def test_streams_may_have_commas_between_them_as_in_a_configuration(ip: Shell) -> None:
+    ip.run("%stream streams create mem.a,mem.b mem.c")
+    assert ip.run("%stream create Count --config inputs --inputs mem.a,mem.b") == (
+        "Count is a job of the task Count; it reads mem.a, mem.b"
+    )
+    assert ip.run("%stream attach mem.c, mem.clicks") == "Count reads mem.a, mem.b, mem.c, mem.clicks"
+    assert ip.run("%stream detach Count mem.a,mem.c,mem.clicks") == "Count reads mem.b"
+
+
 def test_a_job_with_empty_inputs_shows_how_to_send(ip: Shell) -> None:
     ip.run("%stream streams create mem.views --partitions 2")
     ip.run("%stream create Count --config inputs --inputs mem.views")
