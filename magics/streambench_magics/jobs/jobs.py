@@ -126,6 +126,8 @@ class Job:
     @property
     def elsewhere(self) -> str:
         """The processes that run this job, in words; empty where none does, or that is not known."""
+        if self.session is not None and self.session.can_resume:
+            return ""  # it has failed here, and this process still has it
         try:
             work = work_elsewhere(self.config, job_name(self.config, self.task))
         except StreambenchError:

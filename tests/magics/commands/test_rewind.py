@@ -122,6 +122,13 @@ def test_a_job_that_runs_elsewhere_is_named_once_before_it_is_taken_over(
     running.abandon()
 
 
+def test_a_job_that_has_failed_here_does_not_run_elsewhere(summed: Shell) -> None:
+    summed.run("%stream send log.numbers '\"bad\"'")
+    summed.fails("%stream step 10")
+    assert "elsewhere" not in summed.run("%stream")
+    assert summed.value[0]["state"] == "failed"
+
+
 def test_a_rewind_of_a_job_that_runs_elsewhere_says_so(summed: Shell) -> None:
     summed.run("%stream stop")
     running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
