@@ -107,8 +107,13 @@ class StreamMagics(
         args = CONFIG.parse_args(split_words(line))
         _check_name(args.name)
         self.bench.configs[args.name] = parsed_config(args.name, cell)
-        number = len(self.bench.configs[args.name])
-        print(f"{args.name} is a configuration with {counted(number, 'key')}")
+        config = self.bench.configs[args.name]
+        print(f"{args.name} is a configuration with {counted(len(config), 'key')}")
+        for job in self.bench.jobs.values():
+            if job.config_name == args.name and not job.has_config(config):
+                print(
+                    f"the job {job.name} still has the old one; %stream create {job.name} gives it this one"
+                )
 
     @no_var_expand
     @line_magic

@@ -25,6 +25,31 @@ def test_after_a_failure_the_mended_task_goes_on_at_the_message(ip: Shell) -> No
     assert ip.names["seen"] == ["bad"]
 
 
+def test_a_configuration_that_was_mended_is_taken_by_create(ip_empty: Shell) -> None:
+    config = (
+        "%%streamconfig c\nsystems.mem.samza.factory=memory\nsystems.mem.samza.offset.default=oldest\n"
+        "task.inputs=mem.some\n"
+    )
+    ip_empty.run(config)
+    ip_empty.run("%stream streams create mem.some mem.more --config c")
+    ip_empty.run("%stream send mem.some 1 --config c")
+    ip_empty.run(
+        "%%streamtask T\ndef process(envelope, collector, coordinator, context):\n"
+        "    context.store('n')['k'] = 1\n"
+    )
+    ip_empty.run("%stream create T --config c")
+    ip_empty.run("%stream create attached --task T --config c --inputs mem.more")
+    ip_empty.fails("%stream step T")
+    said = ip_empty.run(config + "stores.n.factory=memory\n").splitlines()
+    assert said == ["c is a configuration with 4 keys"] + [
+        f"the job {name} still has the old one; %stream create {name} gives it this one"
+        for name in ("T", "attached")
+    ]
+    ip_empty.run("%stream create T")
+    assert "n[k]  - -> 1" in ip_empty.run("%stream step")
+    assert "it reads mem.more" in ip_empty.run("%stream create attached")
+
+
 def test_a_swap_after_a_failure_keeps_what_was_done(ip: Shell) -> None:
     ip.run("%stream create Count --config inputs")
     ip.run("%stream send mem.clicks bad --partition 0")

@@ -34,7 +34,7 @@ def _job_commands(command: Command) -> None:
     it = command(
         "create",
         "Make a job of a task and a configuration; it starts at its first step, run or show. A job of that "
-        "name is replaced.",
+        "name is replaced; with nothing but NAME, by the same one, with its present task and configuration.",
     )
     it.takes(
         "name", metavar="NAME", completes="jobs tasks", help="the job's name, which owns its checkpoints"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from streambench.config import Config
 from streambench.container.container import Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.counts import counted
@@ -77,8 +78,9 @@ class ReplayJob(Job):
             session.take_over(self._former)
         return session
 
-    def renewed(self) -> ReplayJob:
-        """The same recording, opened once more, with the breakpoints and watches that it has."""
+    def renewed(self, config: Config | None = None) -> ReplayJob:
+        """The same recording, opened once more, with the breakpoints and watches that it has. Its
+        configuration is the recorded one."""
         job = ReplayJob(self.name, self._open_again, self._task_given, self.task_name, self._namespace)
         if job.session is not None and self._former is not None:
             job.session.take_over(self._former)

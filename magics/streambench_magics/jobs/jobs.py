@@ -106,6 +106,8 @@ class Job:
         self.deployed: Deployed | None = None
         """Its deployment on Spark, since it last ran here."""
         self._shown_elsewhere = ""  # what its user knows of the processes that its next start ends
+        self.config_name: str | None = None
+        """The name under which its configuration was found; None for the default one."""
 
     @property
     def config(self) -> Config:
@@ -115,11 +117,18 @@ class Job:
             values["job.name"] = self.name
         return self._base.with_values(values)
 
-    def renewed(self) -> Job:
-        """The same job once more, not started: its next session takes over the breakpoints and watches."""
-        job = Job(self.name, self._base, self._find_task, self.task_name, self._namespace)
-        job._former = self._former
-        job._inputs = self.inputs
+    def has_config(self, config: Config) -> bool:
+        """True where this is its configuration, without its own inputs and name."""
+        return config == self._base
+
+    def renewed(self, config: Config | None = None) -> Job:
+        """The same job once more, not started: its next session takes over the breakpoints and watches.
+        ``config``: instead of its configuration; inputs that were attached stay."""
+        config = self._base if config is None else config
+        job = Job(self.name, config, self._find_task, self.task_name, self._namespace)
+        job._former, job.config_name = self._former, self.config_name
+        if self._inputs != self._base.names("task.inputs"):
+            job._inputs = self.inputs
         job.history, job.deployed = self.history, self.deployed
         return job
 

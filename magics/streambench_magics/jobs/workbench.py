@@ -68,7 +68,7 @@ class Workbench:
         replaces: Callable[[], None] = lambda: None,
     ) -> tuple[Job, Job | None]:
         """A new job, and the one it replaces, which is stopped. With nothing but the name of a job that is
-        there: the same once more.
+        there: the same once more, with its task and its configuration as they are now.
 
         ``replaces`` is called once the new job is known to be right, before the old one is stopped."""
         self._last = (
@@ -76,7 +76,7 @@ class Workbench:
         )
         old = self.jobs.get(name)
         if old is not None and task is None and config is None and not inputs:
-            job = old.renewed()
+            job = old.renewed(self._config_now(old))
             if history is not None:
                 job.history = history
         else:
@@ -171,9 +171,19 @@ class Workbench:
         if task is None:
             task = name if self._known(name) is not None or found.text("task.class") is None else None
         if task is None:
-            return Job(name, found, lambda: None, found.required("task.class"), self.namespace)
-        self.task(task)
-        return Job(name, found, lambda: self._known(task), task, self.namespace)
+            job = Job(name, found, lambda: None, found.required("task.class"), self.namespace)
+        else:
+            self.task(task)
+            job = Job(name, found, lambda: self._known(task), task, self.namespace)
+        job.config_name = config
+        return job
+
+    def _config_now(self, job: Job) -> Config | None:
+        """The configuration of a job as its cell, variable or file has it now; None where that is gone."""
+        try:
+            return None if job.config_name is None else self.config(job.config_name)
+        except MagicError:
+            return None
 
     def _known(self, task: str) -> Any:
         """A task by name: of ``%%streamtask``, else a class or function of the notebook."""
