@@ -126,20 +126,20 @@ class Inspection(Driven):
             newest = self.container.read_metrics()
             if past is None:
                 return Metrics(self.position, newest)
-            return Metrics(past.position, past.metrics()[0], names_of_newest(past.history, newest))
+            return Metrics(past.position, past.metrics(), names_of_newest(past.history, newest))
 
         return self._between(read)
 
     def metrics_at_hand(self) -> tuple[Readings, int]:
-        """The metrics for which no task has to run again, by the task. In the past those of the position,
-        else those that tasks have registered. And the number of messages that the others take."""
+        """The metrics that tasks have registered, by the task, and in the past the number of windows under no
+        name. Where tasks would have to run again for theirs: none, and the number of messages to run."""
 
         def read() -> tuple[Readings, int]:
             past = self._past
             self._require_shown()
             if past is None:
                 return self.container.read_metrics(own=True), 0
-            return past.metrics(run_again=False)
+            return past.metrics_at_hand()
 
         return self._between(read)
 

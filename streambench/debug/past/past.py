@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from streambench.container.trace import Sent
 from streambench.debug.history.attributes import TaskMemory, empty_object
 from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.history import History
-from streambench.debug.history.position_metrics import has_own, readings_at, windows_at
+from streambench.debug.history.position_metrics import Readings, has_own, readings_at, windows_at
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.adoption import take_over
@@ -104,24 +104,31 @@ class Past:
             and self._can_go_on(way.replica, self._position)
         )
 
-    def metrics(self, *, run_again: bool = True) -> tuple[dict[str, list[Reading]], int]:
-        """The metrics at the position by the task, those of the container under no name, and 0.
-
-        Tasks run again for the metrics that they have registered. Unless ``run_again``, these are left out
-        where they are not at hand; the number is that of the messages to run then. Raises what the tasks
-        raise."""
+    def metrics(self) -> Readings:
+        """The metrics at the position by the task, those of the container under no name. Tasks run again for
+        the metrics that they have registered. Raises what they raise."""
         history, position = self.history, self._position
-        own: Mapping[str, Sequence[Reading]] = {}
-        to_run = 0
+        own: Readings = {}
         if self.branch or has_own(history, position):
-            if run_again or self.branch or self.is_at_hand:
-                own = self.replica.own_metrics()
-            else:
-                to_run = max(1, position - history.block_at(position).start)
+            own = self.replica.own_metrics()
         readings = readings_at(history, position, self.offsets(), own)
-        if not self.branch:
-            readings[""].append(windows_at(history, position))
-        return readings, to_run
+        readings[""] += self._windows()
+        return readings
+
+    def metrics_at_hand(self) -> tuple[Readings, int]:
+        """The number of windows, and the metrics that tasks have registered where no task has to run again
+        for them. And the number of messages to run where they have to."""
+        history, position = self.history, self._position
+        of_container = {"": self._windows()}
+        if not (self.branch or has_own(history, position)):
+            return of_container, 0
+        if self.branch or self.is_at_hand:
+            return {**of_container, **self.replica.own_metrics()}, 0
+        return of_container, max(1, position - history.block_at(position).start)
+
+    def _windows(self) -> list[Reading]:
+        # Those of a branch depend on its code.
+        return [] if self.branch else [windows_at(self.history, self._position)]
 
     def go_to(self, position: int) -> None:
         """Go to a position, or to the end of the batch that it is in. Before the begin of a branch, the
