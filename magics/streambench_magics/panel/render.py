@@ -35,6 +35,7 @@ _AT_ONCE = 120
 """More rows of inputs than this are not drawn at once: those are that are in sight, and some around them."""
 _ABOVE = 40
 _ROW_PX = 24
+_FEW_ROWS = 4
 _NO_RULE = {
     "busy": "the rule that chose it is known when the task has returned",
     "past": UNKNOWN_RULE,
@@ -125,6 +126,10 @@ def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
     shown = (*BUTTONS, PAUSE if state in _MOVING else RUN, last)
     buttons = "".join(_button(each, frame) for each in shown)
     behind = "yes" if frame.behind else ""
+    # Below few inputs there is room.
+    below, beside = "", _message(frame)
+    if len(frame.rows) <= _FEW_ROWS:
+        below, beside = f'<div class="sb-under">{beside and f"<h4>Message</h4>{beside}"}</div>', ""
     return (
         f'<div class="sb-panel" data-state="{state}" role="group" aria-label="job {escape(frame.name)}">'
         f'<div class="sb-bar"><b title="{escape(frame.name)}">{escape(frame.name)}</b>'
@@ -135,7 +140,8 @@ def panel_html(frame: PanelState, first_rows: Collection[int] = ()) -> str:
         f'<div class="sb-time"><span class="sb-dim">choices</span>{strip(frame)}'
         f'<span class="sb-num">{_message_number(frame)}{_rate(frame)}</span></div>'
         f'<div class="sb-grid"><div><h4>Inputs</h4><div class="sb-rows">{_inputs(frame, first_rows)}</div>'
-        f"</div><div>{_trouble(frame)}<h4>{_heading(frame)}</h4>{_why_this_one(frame)}</div></div>"
+        f"{below}</div><div>{_trouble(frame)}<h4>{_heading(frame)}</h4>{_why_this_one(frame)}{beside}</div>"
+        "</div>"
         f"{tabs_html(frame)}"
         f'<div class="sb-foot"><span>{_covers(frame)}</span><span class="sb-grow"></span>'
         f"{_notice(frame)}"
@@ -371,17 +377,21 @@ def _why_this_one(frame: PanelState) -> str:
         escape(with_short_names(frame, choice.rule))
         or f'<span class="sb-dim">{_NO_RULE.get(frame.state, _NO_RULE[""])}</span>'
     )
-    message = ""
-    if frame.message is not None:
-        # Above the message: behind a long one it would be out of sight.
-        size = f'<div class="sb-dim sb-size">{bytes_text(frame.message.size)} as text</div>'
-        shown = f'<div class="sb-msg">{_message_html(frame.message.text)}</div>'
-        message = (size if frame.message.size > _SIZED else "") + shown
     return (
         f'<div class="sb-why"><b title="{escape(place_of(choice))}">'
         f"{escape(short_place(frame, choice))}</b>{key}<div>{rule}</div>"
-        f'<div class="sb-dim">{others}</div></div>{message}'
+        f'<div class="sb-dim">{others}</div></div>'
     )
+
+
+def _message(frame: PanelState) -> str:
+    """The message of the choice; nothing without one."""
+    if frame.message is None or frame.choice is None:
+        return ""
+    # Above the message: behind a long one it would be out of sight.
+    size = f'<div class="sb-dim sb-size">{bytes_text(frame.message.size)} as text</div>'
+    shown = f'<div class="sb-msg">{_message_html(frame.message.text)}</div>'
+    return (size if frame.message.size > _SIZED else "") + shown
 
 
 def _message_html(text: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from streambench.debug.view.rates import Rates
 from streambench.debug.view.rows import Row, rows
 from streambench.debug.view.standing import Standing, StandingReader, in_the_past
 from streambench.errors import StreambenchError
-from streambench.model import SystemStream, SystemStreamPartition
+from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 
 _MOST_ROWS = 100_000
 _MOST_COMMITS = 30
@@ -246,24 +246,24 @@ class PanelStateReader:
             self._lagged.append(snapshot.lag or 0)
         busy, standing, live = job.busy_at, None, snapshot
         why, session = status_text(snapshot), job.session
-        at_work, message = _at_work(job, snapshot) if busy else (None, _message(job, snapshot))
+        at_work, envelope = _at_work(job, snapshot) if busy else (None, _last_chosen(job, snapshot))
         if session is not None and not busy and (job.state in ("paused", "failed") or not session.live):
             standing = self.standing.read(session, snapshot)
             if standing.is_live and standing.position != snapshot.processed:
                 # A step came between the two: a frame must not show the one before and the other after it.
                 snapshot = live = job.snapshot()
-                message, why = _message(job, snapshot), status_text(snapshot)
+                envelope, why = _last_chosen(job, snapshot), status_text(snapshot)
                 standing = self.standing.read(session, snapshot)
             if standing.is_live:
-                message = _as_read(standing.message, snapshot, message)
+                envelope = _as_read(standing.message, snapshot, envelope)
             else:
                 snapshot = in_the_past(snapshot, session)
-                message, why = _laid_out(standing.message), _past(standing)
+                envelope, why = standing.message, _past(standing)
         return PanelState(
             job.name,
             snapshot,
             busy or why,
-            message,
+            _laid_out(envelope),
             rows=tuple(self._rows(snapshot, self._rates if moving else None)),
             opened=frozenset(self.opened),
             rate=rate,
@@ -361,41 +361,45 @@ def _past(standing: Standing) -> str:
     return f"{branch}at message {standing.position:,} of {standing.latest:,}"
 
 
-def _message(job: ShownJob, snapshot: ContainerSnapshot) -> MessageText | None:
+def _last_chosen(job: ShownJob, snapshot: ContainerSnapshot) -> IncomingMessageEnvelope | None:
     """The message of the last choice; None where it is not known any more."""
     if job.session is None or not snapshot.choices:
         return None
     last = snapshot.choices[-1]
     for envelope in reversed(tuple(job.session.container.choices)):
         if envelope.offset == last.offset and envelope.ssp == last.ssp:
-            return None if envelope.message is None else _as_block(envelope.message)
+            return envelope
     return None
 
 
-def _as_read(envelope: Any, snapshot: ContainerSnapshot, otherwise: MessageText | None) -> MessageText | None:
+def _as_read(
+    envelope: IncomingMessageEnvelope | None,
+    snapshot: ContainerSnapshot,
+    otherwise: IncomingMessageEnvelope | None,
+) -> IncomingMessageEnvelope | None:
     """The message of the last choice as it was read: that of the choice may be changed by its task."""
     last = snapshot.choices[-1] if snapshot.choices else None
     if envelope is None or last is None or (envelope.ssp, envelope.offset) != (last.ssp, last.offset):
         return otherwise
-    return None if envelope.message is None else _as_block(envelope.message)
+    return envelope
 
 
-def _at_work(job: ShownJob, snapshot: ContainerSnapshot) -> tuple[Choice | None, MessageText | None]:
-    """The message that its task is at, as the choice behind those of the snapshot, and its text."""
+def _at_work(
+    job: ShownJob, snapshot: ContainerSnapshot
+) -> tuple[Choice | None, IncomingMessageEnvelope | None]:
+    """The message that its task is at, also as the choice behind those of the snapshot."""
     envelope = None if job.session is None else job.session.container.current_input
     if envelope is None:
         return None, None
-    choice = Choice(snapshot.processed + 1, envelope.ssp, envelope.offset, envelope.key)
-    return choice, _laid_out(envelope)
+    return Choice(snapshot.processed + 1, envelope.ssp, envelope.offset, envelope.key), envelope
 
 
-def _laid_out(envelope: Any) -> MessageText | None:
-    return None if envelope is None else _as_block(envelope.message)
-
-
-def _as_block(message: Any) -> MessageText:
+def _laid_out(envelope: IncomingMessageEnvelope | None) -> MessageText | None:
+    """The text of a message, which takes its time: once a frame."""
+    if envelope is None or envelope.message is None:
+        return None
     try:
-        return message_block(message)
+        return message_block(envelope.message)
     except (RuntimeError, StreambenchError):
         # The task may be changing the very message that is drawn here; the next frame has it.
         return MessageText("(changing)", 0)

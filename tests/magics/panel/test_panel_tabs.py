@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.terminal.terminal_pages import pages
 from streambench.debug.view.panel_state import PanelState, PanelStateReader
 from streambench.errors import StreambenchError
@@ -175,6 +176,28 @@ def test_a_reason_that_the_bar_cuts_stands_in_full_beside_the_inputs(counted: Sh
     counted.fails("%stream wait")
     trouble = panel_html(frame_of(counted)).split('<div class="sb-trouble">')[1].split("</div>")[0]
     assert "cannot be evaluated" in trouble and "TypeError" in trouble
+
+
+def test_the_message_stands_below_few_inputs_and_beside_many(counted: Shell) -> None:
+    frame = frame_of(counted)
+    html = panel_html(frame)
+    assert html.index('class="sb-under"') < html.index('class="sb-msg"') < html.index("Why this one")
+    html = panel_html(replace(frame, rows=frame.rows * 5))
+    assert "sb-under" not in html and html.index("Why this one") < html.index('class="sb-msg"')
+
+
+def test_a_message_is_laid_out_once_a_frame(counted: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[object] = []
+
+    def block(message: object) -> MessageText:
+        laid_out.append(message)
+        return message_block(message)
+
+    monkeypatch.setattr("streambench.debug.view.panel_state.message_block", block)
+    for move in ("step", "back", "live"):
+        counted.run(f"%stream {move}")
+        laid_out.clear()
+        assert frame_of(counted).message is not None and len(laid_out) == 1
 
 
 def test_run_and_pause_have_one_place(counted: Shell) -> None:
