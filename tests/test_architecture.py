@@ -70,7 +70,7 @@ def test_each_module_of_the_hot_path_has_its_own_file_of_tests() -> None:
 
 def test_the_places_of_each_step_are_those_of_the_page() -> None:
     """Each place has a comment, by which it is found, and stands in the table of the page."""
-    table = PAGE.read_text().partition("| step | in a step")[2].partition("\n\n")[0]
+    table = PAGE.read_text().partition("| step | one by one")[2].partition("\n\n")[0]
     named = {
         (step, place)
         for step, places in re.findall(r"^\| (\d: \w+) \|(.*)$", table, re.MULTILINE)

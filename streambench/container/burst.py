@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from streambench.clock import Clock
 from streambench.container.loop_context import LoopContext
-from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.collected import Collected, collected_before
 from streambench.container.outputs.outbox import Outbox
 from streambench.container.tasks.task_handles import Coordinator
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
@@ -238,10 +238,9 @@ class BurstRunner:
         inbox: deque[Any],
         clock: Clock,
         planner: BurstPlanner,
-        at_message: Callable[[BaseException, Coordinator, IncomingMessageEnvelope, int], None],
+        at_message: Callable[[BaseException, Coordinator, IncomingMessageEnvelope], None],
     ) -> None:
-        """``at_message`` handles an exception of a task, whose message collected what stands in ``collected``
-        from a place on; it raises or not."""
+        """``at_message`` handles an exception of a task: it raises or not."""
         self._outbox = outbox
         self._context = context
         self._collected = collected
@@ -285,7 +284,7 @@ class BurstRunner:
                         try:
                             process(envelope, collector, coordinator)  # Step 2: dispatch
                         except BaseException as error:
-                            failed(error, coordinator, envelope, self._collected_before(envelope))
+                            failed(error, coordinator, envelope)
                         now = read_clock()
                         if now >= context.until or requests or inbox or to_send:
                             goes_on = True
@@ -297,7 +296,7 @@ class BurstRunner:
                 if now >= due:
                     # What belongs to the iteration of the last message is sent behind what window() collects
                     # in it.
-                    at = self._collected_before(envelope)
+                    at = collected_before(collected, envelope)
                     late = collected[at:]
                     del collected[at:]
                     self._send()
@@ -317,15 +316,10 @@ class BurstRunner:
             else:
                 burst.stop(unsent)
 
-    def _collected_before(self, envelope: IncomingMessageEnvelope | None) -> int:
-        """The number of collected outputs that belong to the messages before this one."""
-        inputs = (origin for _, _, origin, _, _ in self._collected)
-        return next((at for at, origin in enumerate(inputs) if origin is envelope), len(self._collected))
-
     def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
         """Send what the messages before this one collected. There is an error at this one; the outputs
         before it leave as if each had been sent by itself."""
-        del self._collected[self._collected_before(envelope) :]
+        del self._collected[collected_before(self._collected, envelope) :]
         try:
             self._send()
         except Exception:

@@ -1,11 +1,11 @@
 """Step 2, the rare cases: broadcast inputs, undecodable messages and batches.
 
-A message of a partition with one task never comes here: the event loop and its bursts call the task at once.
+A message of a partition with one task never comes here: the event loop and its bursts know that task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from streambench.chunk import Undecodable
 from streambench.container.batch_dispatch import BatchDispatcher, BatchWatch
@@ -22,8 +22,7 @@ Compare = Callable[[str, str, str], int | None]
 
 
 class Dispatcher:
-    """Delivers chosen messages to all tasks that read their partition. ``batches`` does it for tasks that
-    take batches."""
+    """Finds the tasks of chosen messages. ``batches`` delivers to tasks that take batches."""
 
     def __init__(
         self,
@@ -35,9 +34,7 @@ class Dispatcher:
         *,
         max_batch: int,
     ) -> None:
-        self._collected = collected
         self._dead_letters = dead_letters
-        self._failures = failures
         self._compare = compare
         self.batches = BatchDispatcher(
             max_batch,
@@ -48,36 +45,36 @@ class Dispatcher:
             begins=self._begins_at,
         )
 
-    def deliver(
+    def receivers(
         self,
         partition: PartitionBuffer,
         envelope: IncomingMessageEnvelope,
         at_most: int | None,
         watch: BatchWatch,
-    ) -> int:
-        """Deliver the chosen message of a partition, or the batch that begins with it; how many messages.
+    ) -> tuple[int, Iterable[TaskPartition]]:
+        """The tasks that the chosen message of a partition is for, after the number of messages that this
+        processes.
 
-        ``at_most``: the longest batch wanted, None for any. ``watch``: sees a batch
-        before its task. Raises TaskError, SerdeError."""
+        There are none where the message began a batch, which is delivered here, or cannot be decoded, which
+        is noted here. ``at_most``: the longest batch wanted, None for any. ``watch``: sees a batch before its
+        task. Raises TaskError, SerdeError."""
         if partition.waiting is not None:
-            return self.batches.deliver(partition, envelope, partition.waiting, at_most, watch)
+            return self.batches.deliver(partition, envelope, partition.waiting, at_most, watch), ()
         if type(envelope) is Undecodable:
             self._skip_undecodable(partition, envelope)
-            return 1
+            return 1, ()
+        return 1, self._reached(partition, envelope)
+
+    def _reached(
+        self, partition: PartitionBuffer, envelope: IncomingMessageEnvelope
+    ) -> Iterator[TaskPartition]:
+        """Yield the tasks that begin at this message or before it."""
         for subscription in partition.subscriptions:
-            if self._begins_later(subscription, envelope):
-                continue
-            mark = len(self._collected)
-            try:
-                # Step 2: dispatch
-                subscription.process(envelope, subscription.collector, subscription.coordinator)
-            except BaseException as error:
-                self._failures.at_message(error, subscription.coordinator, envelope, mark)
-            subscription.offset = envelope.offset  # Step 2: offset
-        return 1
+            if not self._begins_later(subscription, envelope):
+                yield subscription
 
     def _skip_undecodable(self, partition: PartitionBuffer, envelope: Undecodable) -> None:
-        reached = [each for each in partition.subscriptions if not self._begins_later(each, envelope)]
+        reached = list(self._reached(partition, envelope))
         self._dead_letters.undecodable(reached[0].task.name, envelope, envelope.error)
         for subscription in reached:
             subscription.offset = envelope.offset  # Step 2: offset

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streambench.chooser.fast_paths import quickest, rotation
@@ -28,7 +28,7 @@ from streambench.container.inputs.consumers import FetchedRecords, ReaderFailure
 from streambench.container.inputs.partition_buffer import PartitionBuffer
 from streambench.container.loop_parts import CallSampler, HeadCheck, LoopParts
 from streambench.container.progress import Utilization
-from streambench.container.tasks.task_instance import TaskInstance
+from streambench.container.tasks.task_instance import TaskInstance, TaskPartition
 from streambench.errors import ContainerStateError
 from streambench.metrics.registry import Timer
 from streambench.model import IncomingMessageEnvelope
@@ -90,15 +90,15 @@ class EventLoop:
             return 0
         if self.progress.held is not None:
             return self._resume(limit=limit, until=until, stop_at_head=stop_at_head)
-        queue, choose, empty, update = self._choice_calls(may_burst=limit is None and until is None)
-        partitions, refill = self._multiplexer.partitions, self._multiplexer.refill
-        plan, due = self._burst_runner.planner.plan, self.timers.next_due()
-        inbox, send, requests = self._consumers.inbox, self._outbox.send, self._requests
-        progress, coordination, collected = self.progress, self.coordination, self._collected
+        queue, choose, empty, update = self._choice_calls(limit, until)
+        partitions, refill, send = self._multiplexer.partitions, self._multiplexer.refill, self._outbox.send
+        plan, due, inbox = self._burst_runner.planner.plan, self.timers.next_due(), self._consumers.inbox
+        coordination, collected, requests = self.coordination, self._collected, self._requests
         on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
         context, read_clock, sampler = self._context, self._clock.monotonic_ns, self._sampler
-        at_most, base, processed, alone, found = limit or -1, progress.processed, 0, 0, False
+        at_most, base, processed, alone, found = limit or -1, self.progress.processed, 0, 0, False
         envelope: IncomingMessageEnvelope | None = None
+        subscriptions: Iterable[TaskPartition]
         partition = self._begin_run()
         try:
             while True:  # Python 3.11 specializes a loop whose jump back has no condition
@@ -127,7 +127,6 @@ class EventLoop:
                     if envelope is None:
                         partition, found = None, self._poll_starved()
                     else:
-                        # 2. Process it: for its only task here, in all other cases by the dispatcher.
                         partition = partitions[envelope.ssp]
                         if sampler.is_due:
                             sampler.time(partition)
@@ -136,19 +135,20 @@ class EventLoop:
                             partition = None  # the chooser gets its next message when it was processed
                             self._hold(envelope)
                             break
-                        subscription = partition.sole_subscription
-                        if subscription is not None:
+                        # 2. Process it: in the one task of its partition, in rare cases in several or none.
+                        count, subscriptions = 1, partition.subscriptions
+                        if partition.sole_subscription is None:
+                            count, subscriptions = self._receivers(partition, envelope, at_most - processed)
+                        for subscription in subscriptions:
                             # Looked up, then called: an attribute called at once takes five times as long.
                             process = subscription.process
                             try:
                                 # Step 2: dispatch
                                 process(envelope, subscription.collector, subscription.coordinator)
                             except BaseException as error:
-                                self._failures.at_message(error, subscription.coordinator, envelope, 0)
+                                self._failures.at_message(error, subscription.coordinator, envelope)
                             subscription.offset = envelope.offset  # Step 2: offset
-                            processed += 1
-                        else:
-                            processed += self._deliver(partition, envelope, at_most - processed)
+                        processed += count
                 # 3. Window, where one is due, and whatever else has its time.
                 now = read_clock()
                 if now >= due:
@@ -198,7 +198,7 @@ class EventLoop:
             self._collected.clear()
 
     def _choice_calls(
-        self, *, may_burst: bool
+        self, limit: int | None, until: Until | None
     ) -> tuple[deque[IncomingMessageEnvelope] | None, Choose, Any, Callable[[IncomingMessageEnvelope], None]]:
         """The calls by which ``run`` chooses: the queue of a round robin where bursts are allowed, and
         ``choose``. Then the exceptions by which it reports that there is no message, and ``update``."""
@@ -208,7 +208,8 @@ class EventLoop:
         if self._choose_ns is not None:
             return None, _timed(chooser.choose, self._choose_ns), (), chooser.update
         choose, empty = quickest(chooser)
-        return rotation(chooser) if may_burst else None, choose, empty, chooser.update
+        queue = rotation(chooser) if limit is None and until is None else None
+        return queue, choose, empty, chooser.update
 
     def _hold(self, envelope: IncomingMessageEnvelope) -> None:
         """Pause before the task gets this message."""
@@ -283,11 +284,13 @@ class EventLoop:
         processed += burst.done
         return processed, processed + runner.planner.resize(burst), burst.last, burst.served
 
-    def _deliver(self, partition: PartitionBuffer, envelope: IncomingMessageEnvelope, left: int) -> int:
-        """Deliver a message that has no single task; how many were delivered. ``left``: at most so many,
-        where that is more than 0."""
+    def _receivers(
+        self, partition: PartitionBuffer, envelope: IncomingMessageEnvelope, left: int
+    ) -> tuple[int, Iterable[TaskPartition]]:
+        """The tasks for a message that has no single one, after the number of messages that this processes.
+        ``left``: at most so many, where that is more than 0."""
         at_most = left if left > 0 else None
-        return self.dispatcher.deliver(partition, envelope, at_most, self.choice_watch)
+        return self.dispatcher.receivers(partition, envelope, at_most, self.choice_watch)
 
     def _is_reached(self, until: Until, total: int, partition: PartitionBuffer | None) -> bool:
         """Call ``until``, which may look at the container."""

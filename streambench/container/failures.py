@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from streambench.batch import MessageBatch, place_of
 from streambench.config import Config
 from streambench.container.observer import Given, Observation
-from streambench.container.outputs.collected import Collected
+from streambench.container.outputs.collected import Collected, collected_before
 from streambench.container.outputs.dead_letters import (
     DeadLetters,
     ErrorCounts,
@@ -90,13 +90,13 @@ class Failures:
                 store.begin()
 
     def at_message(
-        self, error: BaseException, coordinator: Coordinator, envelope: IncomingMessageEnvelope, mark: int
+        self, error: BaseException, coordinator: Coordinator, envelope: IncomingMessageEnvelope
     ) -> None:
-        """Ignore what ``process`` raised, or raise TaskError. ``mark``: the place in ``collected`` where
-        its outputs begin."""
+        """Ignore what ``process`` raised, or raise TaskError."""
         task = self._tasks[coordinator.task_name]
         if not self._is_ignored(error):
             raise task.failure(error, "", envelope) from error
+        mark = collected_before(self._collected, envelope, task.name)
         self._ignore(error, coordinator, mark, "process", envelope.ssp, envelope.offset, envelope.key)
         self._show_ignored(task, "process", envelope, error)
         if self._dead_letters.keeps_failed:
