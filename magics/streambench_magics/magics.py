@@ -27,7 +27,7 @@ from streambench.recording.captures import shown_path
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, abilities_of
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
-from streambench_magics.commands.command_parser import split_words
+from streambench_magics.commands.command_parser import split_words, stream_names
 from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.commands.compare_commands import CompareCommands
 from streambench_magics.commands.debug_commands import DebugCommands
@@ -42,7 +42,6 @@ from streambench_magics.commands.time_commands import TimeCommands, print_positi
 from streambench_magics.errors import Interrupted, MagicError
 from streambench_magics.jobs.cell import task_from_cell
 from streambench_magics.jobs.jobs import Job, require_no_branch
-from streambench_magics.jobs.streams import stream_names
 from streambench_magics.jobs.workbench import Workbench, parsed_config
 from streambench_magics.panel.panel import STOPPED, Panel, show, static
 from streambench_magics.tables import Records

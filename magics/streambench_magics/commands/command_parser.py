@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -122,6 +123,11 @@ class Parser(argparse.ArgumentParser):
     def _marked(self, text: str) -> str:
         """With the percent signs of a magic, which argparse would take for its own."""
         return text.replace("usage: ", f"usage: {self._mark}", 1)
+
+
+def stream_names(words: Iterable[str]) -> list[str]:
+    """The streams of a line, with spaces or, as in ``task.inputs``, commas between them."""
+    return [name for word in words for name in word.split(",") if name]
 
 
 def split_words(line: str) -> list[str]:

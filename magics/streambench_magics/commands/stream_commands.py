@@ -16,26 +16,27 @@ from IPython.core.interactiveshell import InteractiveShell
 from streambench.config import Config
 from streambench.container.observe.snapshot import lag_between
 from streambench.counts import counted
+from streambench.debug.streams.by_hand import (
+    is_confirmed,
+    messages_in,
+    partitions_of,
+    peek,
+    send,
+    takes_tables,
+)
+from streambench.debug.streams.errors import ByHandError
 from streambench.errors import StreamSystemError, UnknownStreamError
 from streambench.model import SystemStream
 from streambench.planning.pending_commits import pending_for
 from streambench.serde.streams import StreamSerdes
 from streambench.system.listing import listing
 from streambench.system.systems import Systems
+from streambench_magics.commands.command_parser import stream_names
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.status_messages import warn_of_pending
 from streambench_magics.commands.typed_key import TEXT_SERDES, json_or_text
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.complete_names import field_names
-from streambench_magics.jobs.streams import (
-    is_confirmed,
-    messages_in,
-    partitions_of,
-    peek,
-    send,
-    stream_names,
-    takes_tables,
-)
 from streambench_magics.jobs.workbench import Workbench
 from streambench_magics.tables import Records
 
@@ -187,6 +188,8 @@ class StreamCommands:
     def _known_stream(self, stream: SystemStream) -> Iterator[None]:
         try:
             yield
+        except ByHandError as error:
+            raise MagicError(str(error)) from error.__cause__
         except UnknownStreamError as error:
             # It may end with a suggestion: did you mean X?
             end = "" if str(error).endswith("?") else "."

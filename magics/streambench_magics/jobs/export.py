@@ -17,6 +17,7 @@ import javaproperties
 import streambench
 from streambench.config import Config, masked
 from streambench.counts import counted
+from streambench.debug.streams.by_hand import peek
 from streambench.errors import StreambenchError
 from streambench.imports import by_path
 from streambench.model import SystemStream
@@ -26,7 +27,6 @@ from streambench.system.systems import known_key
 from streambench.testing import run_job
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
-from streambench_magics.jobs.streams import peek
 from streambench_magics.jobs.task_source import task_file
 
 TASK, CONFIG, NEEDS, TEST, CASE = (

@@ -12,10 +12,10 @@ from streambench.config import Config
 from streambench.container.container import Container
 from streambench.debug.control.busy import Busy
 from streambench.debug.control.session import Session
+from streambench.debug.streams.by_hand import send
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.redaction import remember
 from streambench.system.systems import Systems
-from streambench_magics.jobs.streams import send
 from tests.debug.control.test_give_up import _IN, _PATIENCE_S
 
 CONFIG = Config(

@@ -10,13 +10,13 @@ import pytest
 
 from streambench.container.container import Container
 from streambench.debug.control.session import Session
+from streambench.debug.streams.by_hand import peek, send
 from streambench.errors import ContainerStateError, WrongThreadError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.recording import Recording
 from streambench.recording.file import check_target
 from streambench.system.memory import memory_streams
 from streambench.task import MessageCollector, TaskCoordinator
-from streambench_magics.jobs.streams import peek, send
 
 _PATIENCE_S = 60
 _IN, _OUT = SystemStream("log", "in"), SystemStream("log", "out")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas
 import pytest
 
-from streambench.errors import StreambenchError
+from streambench.debug.streams.frames import rows_of
+from streambench.errors import SerdeError, StreambenchError
 from streambench_magics.errors import MagicError
 from tests.magics.conftest import Shell
 
@@ -170,3 +173,28 @@ def test_a_job_with_empty_inputs_shows_how_to_send(ip: Shell) -> None:
     ip.run("%stream send mem.views 1")
     assert "1 message processed" in ip.run("%stream wait")
     assert ip.run("%stream step") == "Count: nothing to read, it has caught up with its inputs"
+
+
+def test_a_frame_is_sent_to_a_stream_with_all_its_digits(ip: Shell) -> None:
+    ip.names["frame"] = pandas.DataFrame(
+        {"x": [1e-12, 1 / 3], "t": pandas.to_datetime([1, 1_700_000_000_123_456_789])}
+    )
+    ip.run("%stream streams create log.fine")
+    assert ip.run("%stream send log.fine --from frame") == "sent 2 messages to log.fine"
+    ip.run("found = get_ipython().run_line_magic('stream', 'peek log.fine')")
+    assert [each["message"] for each in ip.names["found"]] == rows_of(ip.names["frame"])
+
+
+def test_an_infinity_is_refused_by_json_and_named(ip: Shell) -> None:
+    ip.names["frame"] = pandas.DataFrame({"x": [1.0, math.inf]})
+    ip.run("%stream streams create log.fine")
+    with pytest.raises(Exception, match=r"JSON has no inf \(at \['x'\]\)"):
+        ip.run("%stream send log.fine --from frame")
+
+
+def test_an_element_that_cannot_be_sent_is_named(ip_empty: Shell) -> None:
+    ip_empty.run("%%streamconfig js\nsystems.js.samza.factory=memory\nsystems.js.samza.msg.serde=json")
+    ip_empty.run("%stream streams create js.in --partitions 1")
+    ip_empty.names["frame"] = pandas.DataFrame({"w": ["a", "b"], "x": [1.0, math.inf]})
+    with pytest.raises(SerdeError, match=r"^element \[1\] of 2, \{'w': 'b', 'x': inf\}: cannot be sent"):
+        ip_empty.run("%stream send js.in --from frame")

@@ -15,11 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.errors import SerdeError
-from streambench_magics.errors import MagicError
-from streambench_magics.jobs.frames import rows_of
-from streambench_magics.jobs.streams import messages_in
-from tests.magics.conftest import Shell
+from streambench.debug.streams.errors import ByHandError
+from streambench.debug.streams.frames import rows_of
 
 ARROW_TIME = pd.ArrowDtype(pa.time64("ns"))
 FINE = 1_700_000_000_123_456_789
@@ -109,7 +106,7 @@ def test_a_nan_of_polars_is_no_null() -> None:
     ],
 )
 def test_what_would_be_lost_is_refused(frame: Any, what: str) -> None:
-    with pytest.raises(MagicError, match=what):
+    with pytest.raises(ByHandError, match=what):
         rows_of(frame)
 
 
@@ -126,59 +123,3 @@ def test_an_index_with_a_name_is_a_column() -> None:
         {"origin": "LAS", "delay": 3},
     ]
     assert rows_of(flights[flights["delay"] > 2]) == [{"origin": "LAS", "delay": 3}]
-
-
-def test_a_table_of_arrow_is_its_rows_where_no_message_is_a_table() -> None:
-    table = pa.table({"x": pa.array([FINE, None], pa.timestamp("ns"))})
-    assert messages_in(table, "k", None, whole_tables=False) == [
-        ("k", {"x": "2023-11-14T22:13:20.123456789"}),
-        ("k", {"x": None}),
-    ]
-    assert messages_in(table, "k", None) == [("k", table)]
-
-
-@pytest.mark.parametrize(
-    "series",
-    [
-        pl.Series([FINE], dtype=pl.Int64).cast(pl.Datetime("ns")),
-        pd.Series(pd.to_datetime([FINE])),
-        pd.to_datetime([FINE]),
-        pa.array([FINE], pa.timestamp("ns")),
-        pa.chunked_array([pa.array([FINE], pa.timestamp("ns"))]),
-    ],
-)
-def test_a_series_by_itself_keeps_all_its_digits(series: Any) -> None:
-    assert messages_in(series, None, None) == [(None, "2023-11-14T22:13:20.123456789")]
-
-
-def test_a_series_that_would_lose_something_is_refused() -> None:
-    with pytest.raises(MagicError, match="it holds what Python cannot"):
-        messages_in(pd.Series(pa.array([5], pa.time64("ns")), dtype=ARROW_TIME), None, None)
-
-
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_of_any_kind_are_one_message(kind: Any) -> None:
-    assert messages_in(kind(b"ab"), "k", None) == [("k", b"ab")]
-
-
-def test_a_frame_is_sent_to_a_stream_with_all_its_digits(ip: Shell) -> None:
-    ip.names["frame"] = pd.DataFrame({"x": [1e-12, 1 / 3], "t": pd.to_datetime([1, FINE])})
-    ip.run("%stream streams create log.fine")
-    assert ip.run("%stream send log.fine --from frame") == "sent 2 messages to log.fine"
-    ip.run("found = get_ipython().run_line_magic('stream', 'peek log.fine')")
-    assert [each["message"] for each in ip.names["found"]] == rows_of(ip.names["frame"])
-
-
-def test_an_infinity_is_refused_by_json_and_named(ip: Shell) -> None:
-    ip.names["frame"] = pd.DataFrame({"x": [1.0, math.inf]})
-    ip.run("%stream streams create log.fine")
-    with pytest.raises(Exception, match=r"JSON has no inf \(at \['x'\]\)"):
-        ip.run("%stream send log.fine --from frame")
-
-
-def test_an_element_that_cannot_be_sent_is_named(ip_empty: Shell) -> None:
-    ip_empty.run("%%streamconfig js\nsystems.js.samza.factory=memory\nsystems.js.samza.msg.serde=json")
-    ip_empty.run("%stream streams create js.in --partitions 1")
-    ip_empty.names["frame"] = pd.DataFrame({"w": ["a", "b"], "x": [1.0, math.inf]})
-    with pytest.raises(SerdeError, match=r"^element \[1\] of 2, \{'w': 'b', 'x': inf\}: cannot be sent"):
-        ip_empty.run("%stream send js.in --from frame")

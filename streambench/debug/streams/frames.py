@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streambench_magics.errors import MagicError
+from streambench.debug.streams.errors import ByHandError
 
 
 def is_frame(value: Any) -> bool:
@@ -34,32 +34,32 @@ def rows_of(frame: Any) -> list[dict[str, Any]]:
     many digits as they have, up to nanoseconds. None, null, NaT and NA become None, and so does a NaN in a
     column of pandas, where it stands for what is missing. Another NaN stays, and so do infinities: the
     stream's serde decides (JSON refuses them). A column of whole numbers with gaps that pandas has made
-    floats holds floats. Raises MagicError for names that are no text or stand twice, and for values that
+    floats holds floats. Raises ByHandError for names that are no text or stand twice, and for values that
     Python cannot hold.
     """
     if hasattr(frame, "collect"):
-        raise MagicError("a LazyFrame has no rows yet: send frame.collect()")
+        raise ByHandError("a LazyFrame has no rows yet: send frame.collect()")
     frame = _with_index(frame)
     names = list(frame.column_names if isinstance(frame, (pa.Table, pa.RecordBatch)) else frame.columns)
     wrong = next((name for name in names if not isinstance(name, str)), None)
     if wrong is not None:
         to_text = "frame.columns = ['_'.join(map(str, each)) for each in frame.columns]"
         rename = to_text if isinstance(wrong, tuple) else "frame.rename(columns=str)"
-        raise MagicError(f"the column {wrong!r} has a name that is no text; rename it: {rename}")
+        raise ByHandError(f"the column {wrong!r} has a name that is no text; rename it: {rename}")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise MagicError(f"two columns are named '{twice}': one of them would be lost; rename it")
+        raise ByHandError(f"two columns are named '{twice}': one of them would be lost; rename it")
     columns = [_column(frame, at, name) for at, name in enumerate(names)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def values_of(series: Any) -> list[Any]:
-    """The values of a Series or an array, as those of a column. Raises MagicError for those that Python
+    """The values of a Series or an array, as those of a column. Raises ByHandError for those that Python
     cannot hold."""
     try:
         return _values(series)
     except ValueError as error:
-        raise MagicError(f"it holds what Python cannot ({error}); cast it") from error
+        raise ByHandError(f"it holds what Python cannot ({error}); cast it") from error
 
 
 def _values(series: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def _with_index(frame: Any) -> Any:
     try:
         return frame.reset_index()
     except ValueError as error:
-        raise MagicError(f"the index is named as a column is ({error}); rename one of them") from error
+        raise ByHandError(f"the index is named as a column is ({error}); rename one of them") from error
 
 
 def _column(frame: Any, at: int, name: str) -> list[Any]:
@@ -90,7 +90,7 @@ def _column(frame: Any, at: int, name: str) -> list[Any]:
             return _values(frame.column(at))
         return _values(frame.get_column(name) if hasattr(frame, "to_dicts") else frame.iloc[:, at])
     except ValueError as error:
-        raise MagicError(f"the column '{name}' holds what Python cannot ({error}); cast it") from error
+        raise ByHandError(f"the column '{name}' holds what Python cannot ({error}); cast it") from error
 
 
 def _of_arrow(column: Any) -> list[Any]:

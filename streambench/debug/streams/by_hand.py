@@ -11,6 +11,8 @@ import pyarrow as pa
 from streambench.chunk import Undecodable
 from streambench.config import Config
 from streambench.container.outputs.direct_writer import writing
+from streambench.debug.streams.errors import ByHandError
+from streambench.debug.streams.frames import is_frame, is_series, rows_of, values_of
 from streambench.errors import SerdeError, UnknownStreamError, described, no_partition, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
@@ -28,16 +30,9 @@ from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.api import SystemAdmin
 from streambench.system.reader import read_to_head, start_in
 from streambench.system.systems import Systems, abilities_of
-from streambench_magics.errors import MagicError
-from streambench_magics.jobs.frames import is_frame, is_series, rows_of, values_of
 
 _SOURCE = "by hand"
 _PATIENCE_S = 10.0
-
-
-def stream_names(words: Iterable[str]) -> list[str]:
-    """The streams of a line, with spaces or, as in ``task.inputs``, commas between them."""
-    return [name for word in words for name in word.split(",") if name]
 
 
 def send(
@@ -51,7 +46,7 @@ def send(
     with closing(Systems(config)) as systems:
         partitions = len(systems.metadata([stream])[stream])
         if partition is not None and partition >= partitions:
-            raise MagicError(str(no_partition(stream, partition, partitions)))
+            raise ByHandError(str(no_partition(stream, partition, partitions)))
         serdes = StreamSerdes(config).for_stream(stream)
         plain = systems.factory(stream.system).in_process
         keep_key, keep_message = (plain or serde is not None for serde in serdes)
@@ -69,7 +64,7 @@ def send(
                     )
                     for key, message in given
                 )
-            except (SerdeError, MagicError) as error:
+            except (SerdeError, ByHandError) as error:
                 if len(given) == 1 or writer.sent >= len(given):
                     raise
                 raise _of_element(error, writer.sent, given) from error
@@ -77,8 +72,8 @@ def send(
 
 
 def _of_element(
-    error: SerdeError | MagicError, at: int, given: Sequence[tuple[Any, Any]]
-) -> SerdeError | MagicError:
+    error: SerdeError | ByHandError, at: int, given: Sequence[tuple[Any, Any]]
+) -> SerdeError | ByHandError:
     """The error of one of several messages, with its place among them."""
     before = f"; the {at:,} before it may have been sent" if at else ""
     return type(error)(f"element [{at}] of {len(given):,}, {shortened(given[at][1])}: {error}{before}")
@@ -123,11 +118,11 @@ def peek(
     with closing(Systems(config)) as systems:
         metadata = systems.metadata([stream])[stream]
         if partition is not None and partition not in metadata:
-            raise MagicError(str(no_partition(stream, partition, len(metadata))))
+            raise ByHandError(str(no_partition(stream, partition, len(metadata))))
         admin = systems.admin(stream.system)
         replayable = admin.replayable
         if not replayable and begin not in ("oldest", "newest"):
-            raise MagicError(
+            raise ByHandError(
                 f"{stream}: this kind of system has no offsets to begin at; leave out --from {begin}"
             )
         wanted = {
@@ -145,7 +140,7 @@ def peek(
         starts = {ssp: place for ssp, place in places.items() if place is not None}
         if wanted and not starts:
             ends = ", ".join(f"{number} at {each.upcoming}" for number, each in sorted(metadata.items()))
-            raise MagicError(
+            raise ByHandError(
                 f"{stream}: {begin} is beyond the end of all partitions, which is (the next offset): "
                 f"partition {ends}. Write --from "
                 "oldest, newest, or an offset before the end"
@@ -237,7 +232,7 @@ def messages_in(
         return [(key, row) for row in rows]
     for row in rows:
         if not isinstance(row, Mapping) or key_field not in row:
-            raise MagicError(f"a message has no field {key_field} to take the key from: {row!r:.80}")
+            raise ByHandError(f"a message has no field {key_field} to take the key from: {row!r:.80}")
     return [(row[key_field], row) for row in rows]
 
 
@@ -249,4 +244,4 @@ def _bytes(value: Any) -> Any:
     try:
         return json_bytes(value)
     except (TypeError, ValueError) as error:
-        raise MagicError(f"this cannot be sent as JSON: {shortened(value)}: {described(error)}") from error
+        raise ByHandError(f"this cannot be sent as JSON: {shortened(value)}: {described(error)}") from error

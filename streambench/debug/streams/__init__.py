@@ -1,0 +1,1 @@
+"""Streams by hand: messages are sent and read without a job, also those of a DataFrame."""
