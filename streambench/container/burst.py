@@ -257,16 +257,9 @@ class BurstRunner:
         or the inbox has something.
 
         Stops the burst; after an output that could not be sent, at its message."""
-        collected, requests, inbox, context, outbox = (
-            self._collected,
-            self._requests,
-            self._inbox,
-            self._context,
-            self._outbox,
-        )
-        read_clock, failed = self._clock.monotonic_ns, self._at_message
-        can_defer = outbox.can_defer
-        calls = burst.calls
+        collected, requests, inbox = self._collected, self._requests, self._inbox
+        context, outbox, calls = self._context, self._outbox, burst.calls
+        read_clock, failed, can_defer = self._clock.monotonic_ns, self._at_message, outbox.can_defer
         envelope: IncomingMessageEnvelope | None = None
         unfinished = 0
         goes_on = True
@@ -294,13 +287,7 @@ class BurstRunner:
                     self._send_before(envelope, error)
                     raise
                 if now >= due:
-                    # What belongs to the iteration of the last message is sent behind what window() collects
-                    # in it.
-                    at = collected_before(collected, envelope)
-                    late = collected[at:]
-                    del collected[at:]
-                    self._send()
-                    collected[:] = late
+                    self._send_earlier(envelope)
                     break
                 if collected:
                     self._send()
@@ -315,6 +302,16 @@ class BurstRunner:
                 burst.stop(envelope, unfinished)
             else:
                 burst.stop(unsent)
+
+    def _send_earlier(self, envelope: IncomingMessageEnvelope | None) -> None:
+        """Send what the messages before this one collected. What it collected itself is sent in its
+        iteration, behind what window() collects there."""
+        collected = self._collected
+        at = collected_before(collected, envelope)
+        own = collected[at:]
+        del collected[at:]
+        self._send()
+        collected[:] = own
 
     def _send_before(self, envelope: IncomingMessageEnvelope | None, error: BaseException) -> None:
         """Send what the messages before this one collected. There is an error at this one; the outputs
