@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import h11
 import uvicorn
@@ -197,72 +197,76 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _connections(listening: Listening, acceptors: list[Acceptor]) -> Any:
-    """The class of connections: uvicorn's, which may not take their time over the head of a request."""
+class _Connection(H11Protocol):
+    """A connection of uvicorn, which may not take its time over the head of a request."""
 
-    class Connection(H11Protocol):
-        _head_timer: asyncio.TimerHandle | None = None
+    _listening: ClassVar[Listening]
+    _acceptors: ClassVar[list[Acceptor]]
+    _head_timer: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._time_head()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._time_head()
 
-        def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
-            before: Any = self.cycle
-            super().data_received(data)
-            if self.cycle is not before:
-                acceptors[0].begins_request(self)
-            self._time_head()
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        before: Any = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._acceptors[0].begins_request(self)
+        self._time_head()
 
-        @property
-        def is_idle(self) -> bool:
-            return not self._is_answering()
+    @property
+    def is_idle(self) -> bool:
+        return not self._is_answering()
 
-        @property
-        def is_unfinished(self) -> bool:
-            return self._is_answering() and self.conn.their_state is h11.SEND_BODY
+    @property
+    def is_unfinished(self) -> bool:
+        return self._is_answering() and self.conn.their_state is h11.SEND_BODY
 
-        def make_way(self) -> None:
-            transport: Any = self.transport  # None during the handshake of TLS
-            if transport is None or transport.is_closing():
-                return
-            if listening.certificate is None and self.is_idle:
-                self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
-            else:
-                transport.abort()  # a goodbye of TLS waits for an answer
+    def make_way(self) -> None:
+        transport: Any = self.transport  # None during the handshake of TLS
+        if transport is None or transport.is_closing():
+            return
+        if self._listening.certificate is None and self.is_idle:
+            self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
+        else:
+            transport.abort()  # a goodbye of TLS waits for an answer
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_timer()
+        self._acceptors[0].forget(self)
+        super().connection_lost(exc)
+
+    def _time_head(self) -> None:
+        """From the first byte to the end of a head, time runs, whatever trickles in."""
+        if self._is_answering():
             self._forget_timer()
-            acceptors[0].forget(self)
-            super().connection_lost(exc)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._listening.header_timeout_ms / 1000, self._too_late)
 
-        def _time_head(self) -> None:
-            """From the first byte to the end of a head, time runs, whatever trickles in."""
-            if self._is_answering():
-                self._forget_timer()
-            elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(listening.header_timeout_ms / 1000, self._too_late)
+    def _too_late(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing() and not self._is_answering():
+            self._refuse(b"408 Request Timeout", b"")
 
-        def _too_late(self) -> None:
+    def _is_answering(self) -> bool:
+        cycle: Any = self.cycle  # None before the first head
+        return cycle is not None and not cycle.response_complete
+
+    def _refuse(self, status: bytes, headers: bytes) -> None:
+        self.transport.write(
+            b"HTTP/1.1 %b\r\n%bconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, headers)
+        )
+        self.transport.close()
+
+    def _forget_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
             self._head_timer = None
-            if not self.transport.is_closing() and not self._is_answering():
-                self._refuse(b"408 Request Timeout", b"")
 
-        def _is_answering(self) -> bool:
-            cycle: Any = self.cycle  # None before the first head
-            return cycle is not None and not cycle.response_complete
 
-        def _refuse(self, status: bytes, headers: bytes) -> None:
-            self.transport.write(
-                b"HTTP/1.1 %b\r\n%bconnection: close\r\ncontent-length: 0\r\n\r\n" % (status, headers)
-            )
-            self.transport.close()
-
-        def _forget_timer(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-    return Connection
+def _connections(listening: Listening, acceptors: list[Acceptor]) -> Any:
+    """The class of the connections of one server."""
+    return type("Connection", (_Connection,), {"_listening": listening, "_acceptors": acceptors})
