@@ -21,9 +21,10 @@ class Cost(Struct, frozen=True):
 
 def cost_of(run: Callable[[], object]) -> Cost:
     """The cost of a call."""
-    cpu, wall = _cpu_seconds(), time.perf_counter()
+    before, wall = _processes(), time.perf_counter()
     run()
-    return Cost(_cpu_seconds() - cpu, time.perf_counter() - wall)
+    seconds = time.perf_counter() - wall
+    return Cost(_cpu_between(before, _processes()), seconds)
 
 
 def least_costs(
@@ -42,13 +43,34 @@ def least_costs(
     }
 
 
-def _cpu_seconds() -> float:
-    """CPU time of this process and of all below it, those that have ended included."""
+class _Process(Struct, frozen=True):
+    """CPU seconds of a process: its own, and those of its children that have ended."""
+
+    parent: int
+    own: float
+    ended: float
+
+
+def _processes() -> dict[int, _Process]:
+    """This process and all below it, by number."""
     me = psutil.Process()
-    total = 0.0
+    found = {}
     for each in (me, *me.children(recursive=True)):
         try:
-            total += sum(each.cpu_times()[:4])
+            times = each.cpu_times()
+            found[each.pid] = _Process(each.ppid(), sum(times[:2]), sum(times[2:4]))
         except psutil.NoSuchProcess:  # its parent counts it from now on
             continue
-    return total
+    return found
+
+
+def _cpu_between(before: dict[int, _Process], after: dict[int, _Process]) -> float:
+    """CPU seconds between two looks. A parent counts children that have ended, unless it ignores their ends,
+    as Spark's Python daemon does: they are left out of both looks then."""
+    spent = sum(each.own + each.ended for each in after.values())
+    for number, each in before.items():
+        parent = after.get(each.parent)
+        ignored = parent is not None and parent.ended - before[each.parent].ended < each.own
+        if number in after or not ignored:
+            spent -= each.own + each.ended
+    return spent
