@@ -67,7 +67,7 @@ def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerP
                 attempt=each.attempt,
                 messages=each.messages,
                 total=before[each.number].total,
-                left=left,
+                left=before[each.number].left if left is None else left,
                 partitions=len(each.offsets),
                 partitions_done=len(each.offsets) if each.failure is None and not each.is_shut_down else done,
                 is_shut_down=each.is_shut_down,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from streambench import Config
+from streambench.container.observe.snapshot import left_until
 from streambench.spark import ContainerProgress, DeployProgress
 from streambench.spark.progress import Address, Listener, ProgressReporter
 from streambench.spark.progress_view import description_of, line_of, view_of
@@ -137,6 +138,13 @@ def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> No
         report(listener, 0, ("done", 60, 0), attempt=1)
         report(listener, 0, ("running", 19, 41), attempt=1)
         assert (listener.read().messages, listener.read().done) == (100, 1)
+
+
+def test_what_is_left_is_not_known_before_the_first_position() -> None:
+    assert left_until([]) == (None, 0)
+    with Listener("127.0.0.1", waiting(1)) as listener:
+        report(listener, 0, ("running", 0, *left_until([])), attempt=1)
+        assert (listener.read().messages, listener.read().left) == (0, 100)
 
 
 def test_where_offsets_are_no_numbers_messages_are_counted_alone() -> None:

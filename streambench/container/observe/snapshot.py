@@ -110,7 +110,7 @@ def lag_between(position: str, upcoming: str | None) -> int | None:
 
 
 def left_until(places: Iterable[tuple[str, str | None]]) -> tuple[int | None, int]:
-    """Of positions with their ends: the number of messages left, None where offsets are no numbers; and how
-    many positions are at their ends."""
+    """Of positions with their ends: the number of messages left, and how many are at their ends. The first is
+    None where offsets are no numbers, or where there is no position yet."""
     lags = [0 if position == end else lag_between(position, end) for position, end in places]
-    return sum_known(lags), lags.count(0)
+    return sum_known(lags) if lags else None, lags.count(0)
