@@ -39,8 +39,9 @@ CHANGES = threading.RLock()
 
 _EXIT_S = 20
 
-# Short-lived: what the second compiler would gain, it costs.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Short-lived: what the second compiler would gain, it costs. Spark goes over the rows that a batch has, and
+# Arrow would check each access to a value once more.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Darrow.enable_unsafe_memory_access=true"
 
 # What gives the driver's JVM options or a class path of its own.
 _OWN_JVM = ("driver.extraJavaOptions", "driver.defaultJavaOptions", "driver.extraClassPath")

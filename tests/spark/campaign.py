@@ -349,7 +349,7 @@ class Campaign:
         part = OffsetRange(partition, held.oldest or "0", held.upcoming or "0")
         return [
             (each.key, each.message)
-            for pieces in read_range(config, stream, part)
+            for pieces in read_range(self._systems, stream, part)
             for piece in pieces
             for each in piece.envelopes()
         ]

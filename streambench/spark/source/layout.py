@@ -46,6 +46,9 @@ _OF_FORMATS: dict[str, DataType] = {
     "long": LongType(),
     "double": DoubleType(),
 }
+# Spark has code for NULL, row by row, in columns that may have it.
+_NEVER_NULL = frozenset({"partition", "offset"})
+
 TEXT_FORMATS = ("string", "json", "bytes", "")
 """The names of the bytes that STRING stands for as they are."""
 
@@ -90,7 +93,7 @@ def default_schema(format: StreamFormat, numbers: bool, columns: Sequence[str] |
         "headers": MapType(StringType(), BinaryType()),
     }
     names = METADATA if columns is None else columns
-    return StructType([StructField(name, kinds[name]) for name in names])
+    return StructType([StructField(name, kinds[name], name not in _NEVER_NULL) for name in names])
 
 
 class Layout:
@@ -158,6 +161,8 @@ class Layout:
         return value if serde is None else serde.from_bytes(value)
 
     def _castable(self, name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        if column.type == kind:
+            return column
         try:
             return column.cast(kind)
         except pa.ArrowException as error:

@@ -42,9 +42,10 @@ class RangeRows:
             return
         layout = self._layout()
         options = self.options
-        for part in each.ranges:
-            for pieces in read_range(options.config, options.required_stream(), part):
-                yield layout.batch(pieces)
+        with closing(Systems(options.config)) as systems:
+            for part in each.ranges:
+                for pieces in read_range(systems, options.required_stream(), part):
+                    yield layout.batch(pieces)
 
     def _layout(self) -> Layout:
         stream = self.options.required_stream()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -87,7 +88,8 @@ class StoreReader(DataSourceReader):
         definition = _definition(self._config, self._store)
         changelog, layout = _changelog(definition), self._layout(definition)
         ssp = SystemStreamPartition(changelog.system, changelog.stream, partition.partition)
-        state = _state(self._config, definition, changelog, partition)
+        with closing(Systems(self._config)) as systems:
+            state = _state(systems, definition, changelog, partition)
         keys = list(state)
         for at in range(0, len(keys), _AT_ONCE):
             some = keys[at : at + _AT_ONCE]
@@ -112,13 +114,13 @@ class StoreReader(DataSourceReader):
 
 
 def _state(
-    config: Config, definition: StoreDefinition, changelog: SystemStream, part: TaskState
+    systems: Systems, definition: StoreDefinition, changelog: SystemStream, part: TaskState
 ) -> dict[bytes, tuple[str, bytes]]:
     """Per key its last value that is alive, with its offset."""
     state: dict[bytes, tuple[str, bytes]] = {}
     ttl_ms = definition.ttl_ms
     dead = None if ttl_ms is None else time.time_ns() // 1_000_000 - ttl_ms
-    for pieces in read_range(config, changelog, part):
+    for pieces in read_range(systems, changelog, part):
         for piece in pieces:
             for each in piece.envelopes():
                 has_died = dead is not None and each.timestamp is not None and each.timestamp <= dead

@@ -141,10 +141,9 @@ def test_offsets_and_partitions_are_pushed_down(tmp_path: Path) -> None:
 
 def test_small_partitions_share_a_task(tmp_path: Path) -> None:
     large = b"x" * 6_000_000
-    write(
-        tmp_path, "in", [[[message(large)]] if number < 3 else [[message(b"1")] * 2] for number in range(6)]
-    )
-    parts = {number: (number, "0", "1" if number < 3 else "2") for number in range(6)}
+    messages = [message(large if number < 3 else b"1") for number in range(6)]
+    write(tmp_path, "in", [[[each], [each]] for each in messages])
+    parts = {number: (number, "0", "2") for number in range(6)}
 
     def tasks(**options: str) -> list[list[tuple[int, str, str]]]:
         made = source(config_of(tmp_path), **options)
