@@ -46,7 +46,6 @@ _TEST = '''\
 import json
 from pathlib import Path
 
-from streambench.system.systems import known_key
 from streambench.testing import run_job
 
 HERE = Path(__file__).parent
