@@ -29,13 +29,15 @@ def head_line(position: int, envelope: IncomingMessageEnvelope | Choice, rule: s
 
 
 def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
-    """A line for each of several messages, with the messages themselves where there is room in each line.
-    Below stand the rules by which they were chosen, each once."""
-    lines = [head_line(each.number, each) for each in choices]
-    room = [_WIDTH - 2 - len(line) for line in lines]
-    if min(room, default=0) >= _LEAST_MESSAGE:
-        messages = [session.message_at(each.number) for each in choices]
-        lines = [line + _in_row(each, left) for line, each, left in zip(lines, messages, room, strict=True)]
+    """A line for each of several messages, with the message itself where there is room in the line. Below
+    stand the rules by which they were chosen, each once."""
+    lines = []
+    for each in choices:
+        line = head_line(each.number, each)
+        room = _WIDTH - 2 - len(line)
+        if room >= _LEAST_MESSAGE:
+            line += _in_row(session.message_at(each.number), room)
+        lines.append(line)
     return lines + _rule_lines(choices)
 
 

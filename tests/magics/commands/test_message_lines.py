@@ -131,6 +131,18 @@ def test_rows_of_long_messages_fit_into_a_narrow_page(grumpy: Shell) -> None:
     assert all(row.endswith(" bytes more") and len(row) == 92 for row in rows)
 
 
+def test_a_row_without_room_for_its_message_takes_none_of_the_others(ip_empty: Shell) -> None:
+    ip_empty.run(TASK)
+    ip_empty.run(CONFIG)
+    ip_empty.run("%stream streams create mem.in --partitions 1")
+    for key in ("short", "long" * 30):
+        ip_empty.run(f'%stream send mem.in --config grumpy {{"n":1}} --key {key}')
+    ip_empty.run("%stream create grumpy --task Grumpy --config grumpy")
+    rows = ip_empty.run("%stream step 2").splitlines()
+    assert rows[0] == '     1  mem.in.0@0  key short  {"n": 1}'
+    assert rows[1].startswith("     2  mem.in.0@1  key longlong") and "{" not in rows[1]
+
+
 def test_a_stop_behind_a_message_shows_it_once(delays: Shell) -> None:
     delays.run("%stream break after['late'] == 1")
     delays.run("%stream step")
