@@ -274,12 +274,14 @@ def swap_text(swap: Swap) -> str:
     replayed = f"replayed the last {counted(swap.asked, 'message')} through both"
     if swap.failed is not None:
         differ = len(swap.changed) - 1  # the failure is one of them
-        before = f"; before it {swap.alike:,} alike, {differ:,} differ" if swap.replayed > 1 else ""
+        counts = f"{swap.alike:,} alike, {differ:,} differ{'s' * (differ == 1)}"
+        before = f"; before it {counts}" if swap.replayed > 1 else ""
         return f"{replayed}: the new code failed at number {swap.replayed:,}{before}: {swap.failed}"
     if swap.first is None:
         return f"{replayed}: all alike"
+    differ = len(swap.changed)
     return (
-        f"{replayed}: {swap.alike:,} alike, {len(swap.changed):,} differ; first at "
+        f"{replayed}: {swap.alike:,} alike, {differ:,} differ{'s' * (differ == 1)}; first at "
         f"{message_text(str(swap.first), _LINE)}"
     )
 
