@@ -208,7 +208,7 @@ class DebugCommands(JobCommands):
 
     def _state(self, args: Namespace) -> Records:
         job = self.bench.job(args.job)
-        check_store(args.store, self._begun_session(job).store_names)
+        check_store(args.store, self._begun_session(job).store_names, self.bench.jobs)
         session = self._still_session(job)
         with self._running(job):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)

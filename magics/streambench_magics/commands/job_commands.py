@@ -162,11 +162,13 @@ def name_and_number(what: list[str], parser: Parser, jobs: Collection[str] = ())
     return name, int(figures)
 
 
-def check_store(name: str | None, known: Collection[str]) -> None:
-    """Raise MagicError for a store that is not known. ``name``: None for all of them."""
+def check_store(name: str | None, known: Collection[str], jobs: Collection[str] = ()) -> None:
+    """Raise MagicError for a store that is not known. ``name``: None for all of them; ``jobs``: those that
+    may be meant instead."""
     if name is not None and name not in known:
+        is_job = f"; for the job: --job {name}" if name in jobs else ""
         raise MagicError(
-            f"there is no store '{name}' (there are: {', '.join(sorted(known)) or 'none at all'})"
+            f"there is no store '{name}' (there are: {', '.join(sorted(known)) or 'none at all'}){is_job}"
         )
 
 

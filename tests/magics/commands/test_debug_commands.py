@@ -163,6 +163,7 @@ def test_state_shows_stores_one_key_and_what_changed(delays: Shell) -> None:
     changed = delays.run("%stream state --changed")
     assert "n 2 -> 3, late 1 -> 2" in changed
     assert "there is no store 'airport' (there are: airports)" in delays.fails("%stream state airport")
+    assert "(there are: airports); for the job: --job delays" in delays.fails("%stream state delays")
 
 
 def delays_value(shell: Shell, line: str) -> list[dict[str, object]]:
