@@ -76,7 +76,9 @@ class CompareCommands(JobCommands):
                 return compare(a, b, session, last=last, attributes=attributes, progress=progress)
         config = None
         if not Path(over).is_file():
-            config = self.bench.config_with(over.partition(".")[0]) if job is None else job.config
+            is_own = job is not None and not job.is_replay
+            system = over.partition(".")[0]
+            config = job.config if job is not None and is_own else self.bench.config_with(system)
         if job is None:
             return compare(a, b, over, config=config, attributes=attributes, progress=progress)
         task = job.task if isinstance(a, Config) or isinstance(b, Config) else None

@@ -162,8 +162,8 @@ class Workbench:
 
     def all_configs(self) -> list[Config]:
         """All configurations, the nearest first: that of the job used last, of the others, those without a
-        job, the default one."""
-        jobs = sorted(self.jobs.values(), key=lambda job: job.name != self._last)
+        job, the default one. Those of replays, whose streams cannot be read, come last."""
+        jobs = sorted(self.jobs.values(), key=lambda job: (job.is_replay, job.name != self._last))
         return [*(job.config for job in jobs), *reversed(self.configs.values()), self.config(None)]
 
     def _new(self, name: str, task: str | None, config: str | None) -> Job:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.magics.commands.test_rewind import summed
 from tests.magics.commands.test_time import CONFIG, TASK, tally
 from tests.magics.conftest import Shell
 
-__all__ = ["tally"]
+__all__ = ["summed", "tally"]
 
 NEWER = TASK.replace("Tally", "Newer").replace("+ 1, ", '+ (2 if envelope.message == "c" else 1), ')
 FAILING = TASK.replace("Tally", "Failing").replace(
@@ -99,6 +100,15 @@ def test_compare_runs_the_last_messages_through_two_tasks(tally: Shell) -> None:
         "1 message through Tally and Newer: equal"
     )
     assert tally.run("%stream wait").startswith("Tally is paused: 5 messages processed")
+
+
+def test_streams_are_read_from_their_system_while_a_replay_is_open(summed: Shell) -> None:
+    for line in ("commit", "record sum.recording", "step", "stop", "replay sum.recording"):
+        summed.run(f"%stream {line}")
+    shown = summed.run("%stream compare Sum Sum --over log.numbers")
+    assert shown.startswith("10 messages through Sum and Sum: equal")
+    summed.run("%stream peek log.numbers")
+    assert [each["message"] for each in summed.value] == list(range(10))
 
 
 def test_compare_reads_a_stream_or_a_range_of_it(tally: Shell) -> None:
