@@ -34,6 +34,8 @@ BROKER_KILLS = 5 if SOAK else 1
 PARTITIONS = 12
 # Longer than a job itself waits for a transaction that Kafka leaves hanging, before it says how to end it.
 PATIENCE_S = 180.0
+# Each look asks the brokers for the ends of all partitions.
+LOOK_S = 0.1
 
 TASK = """\
 import streambench as sb
@@ -257,7 +259,7 @@ class Campaign:
                 self._progress()
             if time.monotonic() > end:
                 self._fail_of(what)
-            time.sleep(0.05)
+            time.sleep(LOOK_S)
 
     def _fail_of(self, what: str) -> NoReturn:
         process = self._running()

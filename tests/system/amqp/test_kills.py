@@ -35,6 +35,8 @@ CONTAINER_KILLS = 30 if SOAK else 1
 BROKER_KILLS = 10 if SOAK else 1
 CHUNK = 50
 PATIENCE_S = 120
+# Each look opens connections to the broker.
+LOOK_S = 0.1
 
 IN, OUT = SystemStream("q", "in"), SystemStream("q", "out")
 
@@ -185,7 +187,7 @@ class Campaign:
                 self._progress()
             assert time.monotonic() < until, (self._directory / "errors.txt").read_text()[-3_000:]
             self._keep_running()
-            time.sleep(0.05)
+            time.sleep(LOOK_S)
 
     def end_jobs(self) -> None:
         for job in self._jobs.values():

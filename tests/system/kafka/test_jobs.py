@@ -113,7 +113,7 @@ class Job:
     def wait_until(self, is_so: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         while not is_so():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(0.02)
+                process.wait(0.1)
                 pytest.fail(process.communicate()[0])
 
     def outputs(self) -> dict[int, list[tuple[bytes, bytes]]]:
