@@ -9,6 +9,7 @@ has failed to make one. It takes 40 seconds of CPU: ``make test`` begins it befo
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,8 @@ def await_made() -> None:
 @contextmanager
 def _turn() -> Iterator[bool]:
     """Hold the lock of the one that makes it; yields False where another process has it."""
-    with Path(tempfile.gettempdir(), f"streambench-archive-{archive_key()}.lock").open("w") as file:
+    name = f"streambench-archive-{os.getuid()}-{archive_key()}.lock"
+    with Path(tempfile.gettempdir(), name).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
