@@ -23,6 +23,7 @@ CELLS = (
     "    def process(self, envelope, collector, coordinator):\n"
     "        total = (self.sums.get('all') or 0) + envelope.message['n']\n"
     "        self.sums.put('all', total)\n"
+    "        self.sums.put('all of 01998f3c-7a5e-7cc1-b0a4-5f2d9b1c3e77', {'total': [total] * 9})\n"
     "        if envelope.message['n'] % 3 == 0:\n"
     "            collector.send('mem.thirds', {'total': total})\n",
     "numbers = [{'n': n} for n in range(1, 41)]\n%stream streams create mem.numbers mem.thirds\n"
@@ -44,6 +45,16 @@ def ask(panel: Locator, box: str, text: str) -> None:
 def open_tab(panel: Locator, name: str) -> Locator:
     panel.get_by_role("tab", name=name).click()
     return panel.locator(".sb-page.sb-shown")
+
+
+def cut_off(tab: Locator) -> list[str]:
+    """The cells and buttons in the halves of a tab that are not whole."""
+    return tab.locator(".sb-two > div :is(td, th, button)").evaluate_all(
+        "(all) => all.filter((each) => each.scrollWidth > each.clientWidth + 1"
+        " || each.getBoundingClientRect().right"
+        "    > each.closest('.sb-two > div').getBoundingClientRect().right + 1"
+        ").map((each) => each.textContent)"
+    )
 
 
 def test_boxes_and_buttons_of_the_tabs_do_what_they_say(lab: JupyterLab, tmp_path: Path) -> None:
@@ -93,7 +104,17 @@ def test_boxes_and_buttons_of_the_tabs_do_what_they_say(lab: JupyterLab, tmp_pat
     expect(panel.locator(".sb-notice")).to_contain_text("rewound to commit")
     expect(panel.locator("tr", has_text="numbers.0").first.locator("td").nth(2)).to_have_text("15")
     expect(panel.locator(".sb-pill")).to_have_text("paused")
-    expect(open_tab(panel, "State")).to_contain_text(re.compile(r"all\s*120"))
+    tab = open_tab(panel, "State")
+    expect(tab).to_contain_text(re.compile(r"all\s*120"))
+    panel.get_by_role("button", name="step 10").click()
+    expect(number).to_contain_text("message 10")
+    expect(tab).to_contain_text("Changed by message 10")
+    assert cut_off(tab) == []
+    picture(notebook, "panel-changes.png", show, tmp_path)
+    tab.locator("a", has_text="all").first.click()
+    expect(tab.locator(".sb-spark")).to_be_visible()
+    picture(notebook, "panel-state.png", show, tmp_path)
+    assert cut_off(tab) == []
     assert notebook.page_errors == []
 
 

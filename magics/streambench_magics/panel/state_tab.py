@@ -33,7 +33,7 @@ def state_page(standing: Standing) -> tuple[str, str]:
     entries = "".join(
         f"<tr{' class=sb-won' if (each.task, each.store, message_text(each.key, VALUE)) in touched else ''}>"
         f'<td class="sb-dim sb-task">{escape(each.task)}</td><td>{escape(each.store)}</td>'
-        f'<td class="sb-num">{_key(standing, each)}</td>'
+        f'<td class="sb-num sb-entry">{_key(standing, each)}</td>'
         f'<td class="sb-num sb-value">{record_html(each.value)}</td></tr>'
         for each in standing.entries.shown
     )
@@ -55,7 +55,7 @@ def _changed(standing: Standing) -> str:
         return key_history_html(standing, standing.key_history)
     rows = "".join(
         f"<tr><td>{escape(each.store)}</td>"
-        f'<td class="sb-num">{_key(standing, each)}</td>{before_and_after(each)}</tr>'
+        f'<td class="sb-num sb-entry">{_key(standing, each)}</td>{before_and_after(each)}</tr>'
         for each in standing.changes[:_MOST_CHANGES]
     )
     if rows:
