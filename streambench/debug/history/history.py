@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -217,7 +217,8 @@ class History(BlockLog):
                 last = None if to is None else to - block.start
                 parts.append((block.start + first, block.order[first:last], numbers))
             ssps = self.inputs.ssps
-            partitions = [self.inputs.partition(index).as_it_is() for index in range(len(ssps))]
+            read = {index for _, order, _ in parts for index in order}
+            partitions = {index: self.inputs.partition(index).as_it_is() for index in read}
         return _refs(parts, ssps, partitions)
 
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
@@ -303,7 +304,7 @@ def _as_it_is(items: list[_T]) -> Iterator[_T]:
 def _refs(
     parts: Iterable[tuple[int, array[int], list[int]]],
     ssps: Sequence[SystemStreamPartition],
-    partitions: Sequence[RecordedPartition],
+    partitions: Mapping[int, RecordedPartition],
 ) -> Iterator[tuple[int, SystemStreamPartition, str]]:
     """The position, partition and offset of messages. ``parts``: the position before them, their partitions
     by index, and per partition the number of the first one."""
