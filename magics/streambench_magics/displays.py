@@ -62,8 +62,11 @@ def _change(change: Change) -> str:
 
 
 def _cause(cause: Cause) -> str:
-    key = "" if cause.key is None else f"key {short_text(cause.key)}  "
-    head = f"{cause.position:,}  {_place(cause)}{key}{short_text(cause.message)}"
+    message = "a message that is not known any more"
+    if cause.ssp is not None:
+        key = "" if cause.key is None else f"key {short_text(cause.key)}  "
+        message = f"{_place(cause)}{key}{short_text(cause.message)}"
+    head = f"{cause.position:,}  {cause.source or message}"
     return "\n".join([head, *(f"{_INDENT}{change_line(each)}" for each in cause.changes)])
 
 

@@ -63,6 +63,14 @@ def test_a_value_is_shown_in_the_lines_of_the_magics(stepped: Shell, cell: str, 
     assert [line[: len(expected)] for line, expected in zip(shown, lines, strict=False)] == lines
 
 
+def test_the_cause_of_what_a_window_sent_is_the_window(stepped: Shell) -> None:
+    stepped.run("from streambench.debug.effects.events import Cause")
+    shown = displayed(stepped, "Cause(3, None, None, None, None, (), 'window', 'Partition 0')")
+    assert shown == "3  window() of Partition 0"
+    shown = displayed(stepped, "Cause(3, None, None, None, None, ())")
+    assert shown == "3  a message that is not known any more"
+
+
 def test_without_the_magics_a_value_is_shown_as_its_fields(stepped: Shell) -> None:
     stepped.run("change = session.changes('n', 'a')[-1]")
     stepped.run("%unload_ext streambench")

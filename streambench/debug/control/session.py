@@ -76,8 +76,9 @@ class Session(Stops):
         self._observer: ContainerObserver | None = None
 
     def __repr__(self) -> str:
+        position = self.processed_now if self.running else self.position
         past = "" if self.live else f" of {self.latest:,}, in the past"
-        return f"<session of {self.name}: {self.state} at {self.position:,}{past}>"
+        return f"<session of {self.name}: {self.state} at {position:,}{past}>"
 
     @property
     def state(self) -> SessionState:

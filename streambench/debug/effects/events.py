@@ -48,7 +48,7 @@ class Output(Struct, frozen=True, gc=False):
     @property
     def source(self) -> str:
         """The callback that sent it, and its task, in words; empty where it was made from a message."""
-        return f"{self.callback}() of {self.task}" if self.callback else ""
+        return _callback_text(self.callback, self.task)
 
     @property
     def held_text(self) -> str:
@@ -84,6 +84,15 @@ class Cause(Struct, frozen=True):
     changes: tuple[Change, ...]
     callback: Callback | None = None
     task: str = ""
+
+    @property
+    def source(self) -> str:
+        """The callback that sent the output, and its task, in words; empty where a message did."""
+        return _callback_text(self.callback, self.task)
+
+
+def _callback_text(callback: Callback | None, task: str) -> str:
+    return f"{callback}() of {task}" if callback else ""
 
 
 class PositionDiff(Struct, frozen=True):
