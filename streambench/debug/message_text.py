@@ -108,7 +108,10 @@ def _pair(before: Any, after: Any, limit: int) -> str:
         if common > max(_COMMON, limit // 2):
             begin = common - _COMMON
             return _TO.join(f"…{_cut(each[begin:], limit - 1, _more)}" for each in whole)
-    return _TO.join(_side(each, limit) for each in (before, after))
+    # A side that is whole leaves the room that it does not need to the other.
+    shown = [_side(each, limit) for each in (before, after)]
+    left = [0 if isinstance(each, Cut) else limit - len(each) for each in shown]
+    return f"{_side(before, limit + left[1])}{_TO}{_side(after, limit + left[0])}"
 
 
 def _side(value: Any, limit: int) -> str:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from streambench.debug.message_text import changed_text, message_line, message_text
 from streambench.debug.names import end_cut
+
+
+def test_a_value_beside_a_short_one_has_its_room_as_well() -> None:
+    value = {"since": "2001/01/02 10:23", "worst": 23.375, "flights": 10}
+    assert changed_text(value, None) == f"{json.dumps(value)} -> -"
+    assert changed_text(None, "b" * 200, 20) == f"- -> {'b' * 33}… +167"
 
 
 def test_long_values_show_where_they_begin_to_differ() -> None:
