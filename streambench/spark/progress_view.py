@@ -96,8 +96,8 @@ def late_text(progress: DeployProgress, since_s: float = 0.0) -> str:
     if not is_late or progress.waiting < progress.containers:
         return ""
     return (
-        "Spark has started no container yet: the cluster needs executors with free cores and memory "
-        "(spark.executor.memory, spark.cores.max)"
+        "Spark has started no container yet: its machines are busy, or the cluster lacks executors with free "
+        "cores and memory (spark.executor.memory, spark.cores.max)"
     )
 
 

@@ -125,7 +125,7 @@ def test_a_cluster_that_starts_no_container_is_hinted_at() -> None:
         report(listener, 0, ("running", 0))
         said.append([False, line_of(listener.read())])
     assert [is_late for is_late, _ in said] == [False, True, False]
-    assert ["executors with free cores and memory" in line for _, line in said] == [False, True, False]
+    assert ["its machines are busy" in line for _, line in said] == [False, True, False]
 
 
 def test_a_later_attempt_replaces_the_dead_one_and_a_zombie_is_not_heard() -> None:
