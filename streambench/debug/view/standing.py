@@ -107,6 +107,8 @@ class StandingReader:
         self._read: tuple[object, ...] = ()
         self._last = Standing()
         self._values: dict[str, str] = {}
+        self._marked: set[str] = set()
+        """The watches whose values were others at the position before."""
         self._checkpoints: dict[str, list[Checkpoint]] = {}
 
     def read(self, session: Session, snapshot: ContainerSnapshot) -> Standing:
@@ -166,14 +168,17 @@ class StandingReader:
         return KeyHistory(task, store, key, tuple(reversed(changes[-_MOST_OF_KEY:])), len(changes))
 
     def _watched(self, session: Session, *, moved: bool) -> tuple[Watched, ...]:
-        """The watches, those marked whose values are others than at the position before."""
+        """The watches, those marked whose values are others than at the position before. The marks stay where
+        it has not moved since the last look."""
         expressions = session.watch_expressions
         nothing: dict[str, Any] = {}
         found = _known(session.watches, nothing) if expressions else nothing
         values = {name: _watched_text(value) for name, value in found.items()}
-        former, self._values = (self._values, values) if moved else ({}, values)
+        former, self._values = self._values, values
+        if moved:
+            self._marked = {name for name, value in values.items() if former.get(name, value) != value}
         return tuple(
-            Watched(name, expressions.get(name, ""), value, changed=former.get(name, value) != value)
+            Watched(name, expressions.get(name, ""), value, changed=name in self._marked)
             for name, value in values.items()
         )
 

@@ -73,3 +73,24 @@ def test_a_message_that_its_task_changes_is_shown_as_it_was_read(fails: bool) ->
     shown = frame_of(session).message
     assert shown is not None and shown.line == '{"key": "b"}'
     session.stop()
+
+
+def test_a_watch_that_has_changed_stays_marked_when_it_is_read_again() -> None:
+    session, _ = session_of(inputs=words("ab"))
+    reader = PanelStateReader(Shown(session))
+
+    def marked() -> list[str]:
+        standing = reader.take().standing
+        assert standing is not None
+        return [each.name for each in standing.watches if each.changed]
+
+    session.watch("key", "store['a']")
+    assert marked() == []
+    session.step()
+    assert marked() == ["key"]
+    reader.standing.search = "a"  # read again, where it stands
+    assert marked() == ["key"]
+    session.watch("other", "position")
+    assert marked() == ["key"]
+    session.step()
+    assert marked() == ["other"]

@@ -388,7 +388,7 @@ def test_watches_show_their_values_and_what_has_changed(counted: Shell) -> None:
     assert ">the condition message[" in page(panel_html(panel._viewer.take()), "watches")
     panel._do("unwatch wrong")
     panel._do("unwatch k")
-    assert ("Watches", "1") in marks(panel_html(panel._viewer.take()))
+    assert ("Watches", "1 changed") in marks(panel_html(panel._viewer.take()))
     with pytest.raises(StreambenchError, match="NAME=EXPRESSION"):
         panel._do("watch key == 1")
 
