@@ -23,14 +23,14 @@ _INDENT = " " * 8
 
 
 def register(shell: InteractiveShell) -> None:
-    """Have a shell show these values so."""
+    """Register the lines of the magics as the text of these values."""
     formatter = _formatter(shell)
     for kind, text in _TEXTS.items():
         formatter.for_type(kind, _printing(text))
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Have a shell show them as it shows others."""
+    """Show the fields of these values again."""
     formatter = _formatter(shell)
     for kind in _TEXTS:
         formatter.pop(kind, None)

@@ -56,7 +56,7 @@ class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
     where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
     or refused because it cannot be sent, or it is the dead letter of one that was refused. ``callback``:
-    the one which made it, where that was not ``process``; it may come right behind a message."""
+    the one that sent it, None for ``process``. It may have been called right behind the message ``at``."""
 
     at: IncomingMessageEnvelope | int
     task: str

@@ -35,7 +35,7 @@ def begin() -> None:
 
 
 def await_made() -> None:
-    """Wait until nobody makes it any more, for a minute at most."""
+    """Wait until no process makes it any more, for a minute at most."""
     until = time.monotonic() + AWAITED_S
     while time.monotonic() < until:
         with _turn() as is_free:

@@ -202,7 +202,7 @@ class Records(HotSwap):
             return
         waiting, self._at_commit = self._at_commit, None
         if waiting is None:
-            return  # it has begun, and goes once the loop takes commands
+            return  # the recording has begun; its observer goes once the loop takes commands
         self.container.post(partial(self.container.stop_observing, waiting))
         if self.container.is_stopping:
             self._warn_of_none()

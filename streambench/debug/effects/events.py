@@ -73,8 +73,8 @@ class Change(Struct, frozen=True, gc=False):
 
 class Cause(Struct, frozen=True):
     """The cause of an output: the message that sent it, and the changes of state at that message. ``ssp`` and
-    ``offset`` are None where the message is not known any more. They are so, too, where the ``callback`` of
-    ``task`` sent it, ``window`` or ``end_of_stream``, behind the message at the position."""
+    ``offset`` are None where the message is not known any more. Both are None as well for an output of
+    ``callback``, the ``window`` or ``end_of_stream`` of ``task`` behind the message at the position."""
 
     position: int
     ssp: SystemStreamPartition | None

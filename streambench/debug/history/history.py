@@ -218,7 +218,7 @@ class History(BlockLog):
                 parts.append((block.start + first, block.order[first:last], numbers))
             ssps = self.inputs.ssps
             read = {index for _, order, _ in parts for index in order}
-            partitions = {index: self.inputs.partition(index).as_it_is() for index in read}
+            partitions = {index: self.inputs.partition(index).snapshot() for index in read}
         return _refs(parts, ssps, partitions)
 
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
@@ -264,7 +264,7 @@ class History(BlockLog):
         """The windows, ends of inputs and commits after a position and up to another one (None: all), as they
         are at this call."""
         with self.guard():
-            parts = [_as_it_is(block.events) for block in self._blocks_between(since, to)]
+            parts = [_snapshot(block.events) for block in self._blocks_between(since, to)]
         return (
             event
             for event in chain.from_iterable(parts)
@@ -274,7 +274,7 @@ class History(BlockLog):
     def outputs(self, since: int = 0, to: int | None = None) -> Iterator[tuple[int, Sent]]:
         """The outputs of messages after ``since`` and up to ``to``, in order, as they are at this call."""
         with self.guard():
-            parts = [_as_it_is(block.outputs) for block in self._blocks_between(since, to)]
+            parts = [_snapshot(block.outputs) for block in self._blocks_between(since, to)]
         return (
             (position_of(sent), sent)
             for sent in chain.from_iterable(parts)
@@ -296,7 +296,7 @@ class History(BlockLog):
         return None
 
 
-def _as_it_is(items: list[_T]) -> Iterator[_T]:
+def _snapshot(items: list[_T]) -> Iterator[_T]:
     """The items of a list that only grows, as many as there are now."""
     return islice(items, len(items))
 

@@ -69,10 +69,11 @@ class RecordedPartition:
             self._chunks.popleft()
             self.size -= self._sizes.popleft()
 
-    def as_it_is(self) -> RecordedPartition:
+    def snapshot(self) -> RecordedPartition:
         """The messages that are there now, of which none is dropped."""
         made = RecordedPartition()
         made._starts, made._chunks, made.end = self._starts.copy(), self._chunks.copy(), self.end
+        made._sizes, made.size = self._sizes.copy(), self.size
         return made
 
     def since(self, number: int) -> Iterator[Messages]:
