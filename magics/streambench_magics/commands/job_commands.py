@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from streambench.debug.control.session import Session
 from streambench.debug.stopping.conditions import Condition
 from streambench.debug.view.panel_state import static_view
-from streambench.errors import StreambenchError, TaskError
+from streambench.errors import FencedError, StreambenchError, TaskError
 from streambench.job.failure import user_frames
 from streambench_magics.commands.command_parser import Parser
 from streambench_magics.commands.status_messages import cut_recording_text, say
@@ -82,6 +82,9 @@ class JobCommands:
             # A serde or a chooser of the user's, in a cell.
             if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
                 error.add_note(frames)
+            back = f"%stream step {job.name} takes it over again, at the last commit of that start"
+            if isinstance(error, FencedError) and back not in getattr(error, "__notes__", []):
+                error.add_note(back)
             if (cut := cut_recording_text(job)) and cut not in getattr(error, "__notes__", []):
                 error.add_note(cut)
             raise

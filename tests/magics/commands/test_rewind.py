@@ -122,6 +122,16 @@ def test_a_job_that_runs_elsewhere_is_named_once_before_it_is_taken_over(
     running.abandon()
 
 
+def test_a_job_that_was_taken_over_says_how_to_take_it_back(summed: Shell) -> None:
+    running = Container(summed.magics.bench.job("Sum").config, summed.names["Sum"])
+    running.start()
+    said = summed.fails("%stream commit")
+    assert "has taken over" in said
+    assert "%stream step Sum takes it over again, at the last commit of that start" in said
+    assert "it is taken over from there" in summed.run("%stream step")
+    running.abandon()
+
+
 def test_a_job_that_has_failed_here_does_not_run_elsewhere(summed: Shell) -> None:
     summed.run("%stream send log.numbers '\"bad\"'")
     summed.fails("%stream step 10")
