@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -14,35 +14,44 @@ from streambench.container.tasks.functions import CALLBACKS, FunctionTask, MadeW
 from streambench.container.tasks.task_handles import Context
 from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.debug.history.copies import deep_copy, without_collector
-from streambench.debug.history.metric_copies import copied_metrics
+from streambench.debug.history.gauge_sources import CODE, SourceCheck
+from streambench.debug.history.metric_copies import Metric, copied_metrics, metrics_in, uncopied_sources
+from streambench.metrics.registry import Gauge
 
 _MUTABLE = (dict, list, set, bytearray)
 _MISSING: Any = object()
-_METRIC = "context.metrics "
-"""Before the names of metrics, where attributes have names of their own."""
-
 
 class TaskMemory:
     """A copy of what one task keeps in memory. ``attributes``: those of its object, ``user``: those of
     ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
-    ``shared``: the names of attributes that cannot be copied, with the reason. ``size``: of what was copied,
+    ``shared``: the names of attributes that cannot be copied, with the reason. ``uncopied_metrics``: the
+    metrics that are not those of the copy, as ``group.name``. ``size``: of what was copied,
     in bytes, roughly, where it was measured. ``slowest``: for how many seconds an attribute was copied when
     a task was given all of it last, and its name."""
 
-    __slots__ = ("attributes", "handles", "metrics", "shared", "size", "slowest", "user")
+    __slots__ = (
+        "_metrics_of_shared", "attributes", "handles", "metrics", "shared", "size", "slowest",
+        "uncopied_metrics", "user",
+    )  # fmt: skip
 
     @without_collector
     def __init__(self, task: TaskInstance, *, measure: bool = False) -> None:
         self.handles = handles_of(task)
         memo: dict[int, Any] = {id(each): each for each in self.handles}
-        known = len(memo)
+        known, ids = len(memo), set(memo)
         self.slowest = 0.0, ""
         self.shared: dict[str, str] = {}
-        self.attributes = self._copies("", dict(attributes_of(task.task)), memo)
-        self.user = self._copies("context.user", user_values(task.context), memo)
-        self.metrics, uncopied = copied_metrics(task.metrics, memo)
-        self.shared |= {f"{_METRIC}{name}": reason for name, reason in uncopied.items()}
+        attributes, user = dict(attributes_of(task.task)), user_values(task.context)
+        self._metrics_of_shared: list[Metric] = []
+        self.attributes = self._copies("", attributes, memo)
+        self.user = self._copies("context.user", user, memo)
+        for name, value in [*attributes.items(), *((f"context.user{name}", user[name]) for name in user)]:
+            if name in self.shared:
+                self._metrics_of_shared += metrics_in(value, task.metrics.all().values(), ids)
+        memo |= {id(each): each for each in self._metrics_of_shared}
+        self.metrics = copied_metrics(task.metrics, memo)
+        self.uncopied_metrics = self._uncopied(task, memo, ids)
         memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
         self.size = 0 if not measure else 100 + sum(map(_size, islice(memo.values(), known, None)))
 
@@ -58,6 +67,7 @@ class TaskMemory:
             of_user = name.removeprefix("context.user")
             value = self.attributes.get(name, self.user.get(of_user))
             memo.setdefault(id(value), value)
+        memo |= {id(each): each for each in self._metrics_of_shared}
         self.slowest = 0.0, ""
         attributes = self._given(self.attributes, memo, self.shared, "")
         user = self._given(self.user, memo, self.shared, "context.user")
@@ -67,19 +77,32 @@ class TaskMemory:
         for name, value in attributes.items():
             set_attribute(task.task, name, value)
         set_user_values(task.context, user)
-        task.metrics = task.context.metrics = copied_metrics(self.metrics, memo)[0]
+        task.metrics = task.context.metrics = copied_metrics(self.metrics, memo)
 
-    @property
-    def uncopied_metrics(self) -> set[str]:
-        """The metrics that are those of the task itself, as ``group.name``."""
-        return {name.removeprefix(_METRIC) for name in self.shared if name.startswith(_METRIC)}
+    def _uncopied(self, task: TaskInstance, memo: Mapping[int, Any], handles: Collection[int]) -> set[str]:
+        """The metrics whose copy is the original, or may read more than the copy."""
+        metrics = task.metrics.all()
+        found = {".".join(place) for place, metric in metrics.items() if memo.get(id(metric)) is metric}
+        if not any(isinstance(each, Gauge) and each.source is not None for each in metrics.values()):
+            return found
+        values = {**self.attributes, **self.user}
+        refused = [*self.shared, *(name for name, value in values.items() if isinstance(value, CODE))]
+        check = SourceCheck(
+            lambda value: id(value) in handles or memo.get(id(value), value) is not value,
+            {type(task.task), *map(type, memo.values())},
+            {name.rpartition(".")[2] for name in refused},
+        )
+        return found.union(uncopied_sources(task.metrics, check))
 
     def _copies(self, prefix: str, values: Mapping[str, Any], memo: dict[int, Any]) -> dict[str, Any]:
         copies = {}
         for name, value in values.items():
+            known = len(memo)
             try:
                 copies[name] = deep_copy(value, memo)
             except Exception as error:
+                while len(memo) > known:  # a part of it may be half made
+                    memo.popitem()
                 copies[name] = value
                 memo[id(value)] = value
                 self.shared[f"{prefix}{name}"] = f"{type(error).__name__}: {error}"

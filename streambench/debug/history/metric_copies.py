@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
-from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
+from streambench.debug.history.gauge_sources import SourceCheck
 from streambench.metrics.registry import Counter, Gauge, Histogram, MetricsRegistry, Timer
 
-_CONSTANT = (int, float, complex, bool, str, bytes, type(None), type, ModuleType)
+Metric = Counter | Gauge | Histogram | Timer
+
+_MOST_SEARCHED = 10_000
 
 
-def copied_metrics(registry: MetricsRegistry, memo: dict[int, Any]) -> tuple[MetricsRegistry, dict[str, str]]:
-    """A copy, and the names of the metrics that cannot be copied, with the reason: they are those of the
-    original. ``memo``: the copies of the other memory of the task, by the ids of their originals."""
-    made: dict[tuple[str, str], Counter | Gauge | Histogram | Timer] = {}
-    uncopied = {}
+def copied_metrics(registry: MetricsRegistry, memo: dict[int, Any]) -> MetricsRegistry:
+    """A copy. ``memo``: the copies of the other memory of the task, by the ids of their originals."""
+    made = {place: memo.get(id(metric)) or _copied(metric, memo) for place, metric in registry.all().items()}
     for place, metric in registry.all().items():
-        copy = made[place] = memo.get(id(metric)) or _copied(metric, memo)
-        if copy is metric:
-            uncopied[".".join(place)] = "it is part of an attribute that cannot be copied"
-        elif isinstance(metric, Gauge) and isinstance(copy, Gauge) and metric.source is not None:
+        copy = made[place]
+        if isinstance(copy, Gauge) and isinstance(metric, Gauge) and metric.source and copy is not metric:
             copy.source = _source_of_copy(metric.source, memo)
-            if copy.source is None:
-                copy.source = metric.source
-                uncopied[".".join(place)] = "its source reads more than the memory of the task"
-    return registry.with_all(made), uncopied
+    return registry.with_all(made)
 
 
-def _copied(
-    metric: Counter | Gauge | Histogram | Timer, memo: dict[int, Any]
-) -> Counter | Gauge | Histogram | Timer:
+def uncopied_sources(registry: MetricsRegistry, check: SourceCheck) -> Iterable[str]:
+    """The gauges whose source may read more than the memory of the task, as ``group.name``."""
+    for place, metric in registry.all().items():
+        if isinstance(metric, Gauge) and metric.source is not None and not check.accepts(metric.source):
+            yield ".".join(place)
+
+
+def metrics_in(value: Any, metrics: Iterable[Metric], known: Collection[int]) -> list[Metric]:
+    """The metrics that a value refers to. All of them where it refers to too much to be searched. ``known``:
+    the ids of objects that are not searched."""
+    found = list(metrics)
+    seen, values = {id(value), *known}, [value]
+    for each in values:
+        for other in _referred(each):
+            if id(other) not in seen and not isinstance(other, (type, ModuleType)):
+                seen.add(id(other))
+                values.append(other)
+        if len(values) > _MOST_SEARCHED:
+            return found
+    return [each for each in found if id(each) in seen]
+
+
+def _referred(value: Any) -> list[Any]:
+    # Its globals are no part of a function.
+    return (
+        [value.__closure__, value.__defaults__, value.__kwdefaults__]
+        if isinstance(value, FunctionType)
+        else gc.get_referents(value)
+    )
+
+
+def _copied(metric: Metric, memo: dict[int, Any]) -> Metric:
     if not isinstance(metric, Gauge):
         return deepcopy(metric, memo)
     copy = memo[id(metric)] = Gauge()
@@ -44,28 +70,21 @@ def read_gauges_from(registry: MetricsRegistry, former: object, now: object) -> 
     """Have gauges that are read from an object be read from another one, where that has what they read."""
     for metric in registry.all().values():
         if isinstance(metric, Gauge) and metric.source is not None:
-            metric.source = _source_of_copy(metric.source, _Replaced({id(former): now})) or metric.source
-
-
-class _Replaced(dict[int, Any]):
-    """Copies of some objects, where all others stand for themselves."""
+            metric.source = _source_of_copy(metric.source, {id(former): now})
 
 
 def _source_of_copy(source: Any, memo: Mapping[int, Any]) -> Any:
-    """The function that reads from the copies what ``source`` reads from the originals; None where there is
-    none."""
+    """The function that reads from the copies what ``source`` reads from the originals; ``source`` where
+    there is none."""
     try:
-        made = _of_copy(source, memo)
+        return _of_copy(source, memo)
     # Of an empty cell, of a method that is not there, of a function in itself.
-    except (LookupError, ValueError, AttributeError, RecursionError):
-        return None
-    return None if made is source else made
+    except (ValueError, AttributeError, RecursionError):
+        return source
 
 
 def _of_copy(value: Any, memo: Mapping[int, Any]) -> Any:
-    """The copy of a value in a function. Raises LookupError where there is none."""
-    if isinstance(value, _CONSTANT):
-        return value
+    """The copy of a value in a function; itself where there is none."""
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, FunctionType):
@@ -73,14 +92,10 @@ def _of_copy(value: Any, memo: Mapping[int, Any]) -> Any:
     if isinstance(value, partial):
         named = {name: _of_copy(each, memo) for name, each in value.keywords.items()}
         return partial(_of_copy(value.func, memo), *(_of_copy(each, memo) for each in value.args), **named)
-    owner = getattr(value, "__self__", None)
-    if owner is not None and not isinstance(owner, ModuleType):  # a bound method
-        return getattr(_of_copy(owner, memo), value.__name__)
-    if isinstance(value, BuiltinFunctionType):
-        return value
-    if isinstance(memo, _Replaced):
-        return value
-    raise LookupError(f"no copy of a {type(value).__name__}")
+    if isinstance(value, (MethodType, BuiltinFunctionType, MethodWrapperType)):
+        owner = _of_copy(value.__self__, memo)
+        return value if owner is value.__self__ else getattr(owner, value.__name__)
+    return value
 
 
 def _function_of_copy(function: FunctionType, memo: Mapping[int, Any]) -> FunctionType:

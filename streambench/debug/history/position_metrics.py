@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from streambench.container.observe.metrics import (
     flat_metrics,
@@ -10,11 +10,13 @@ from streambench.container.observe.metrics import (
     readings_of_messages,
     readings_of_task,
 )
+from streambench.debug.history.attributes import TaskMemory
 from streambench.debug.history.history import History
-from streambench.metrics.registry import MetricsRegistry, Reading, flat
+from streambench.metrics.registry import Gauge, MetricsRegistry, Reading, flat
 from streambench.model import SystemStreamPartition
 
 _MOST_NAMED = 8
+_FIGURES = (".count", ".p50", ".p99", ".max")
 
 Offsets = Mapping[str, Mapping[SystemStreamPartition, str]]
 Readings = Mapping[str, Sequence[Reading]]
@@ -34,9 +36,13 @@ class Metrics(Mapping[str, float]):
         self.not_kept = tuple(name for name in newest if name not in self._values)
 
     def __getitem__(self, name: str) -> float:
-        if name in self.not_kept:
-            raise KeyError(f"{name} is not kept in the past: it is known at the newest position only")
-        return self._values[name]
+        try:
+            return self._values[name]
+        except KeyError:
+            if name not in self.not_kept:
+                raise
+            said = f"{name} is not kept in the past: it is known at the newest position only"
+            raise KeyError(said) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -53,7 +59,13 @@ class Metrics(Mapping[str, float]):
 
 def listed(names: Sequence[str]) -> str:
     """The first of these names of metrics; of histograms and timers the name alone, without its figures."""
-    whole = [name for name in names if name.rpartition(".")[0] not in names]
+    known = set(names)
+    distributions = {name.removesuffix(".p99") for name in names if name.endswith(".p99")} & known
+    whole = [
+        name
+        for name in names
+        if not (name.endswith(_FIGURES) and name.rpartition(".")[0] in distributions)
+    ]
     return ", ".join(whole[:_MOST_NAMED]) + (", ..." if len(whole) > _MOST_NAMED else "")
 
 
@@ -76,16 +88,27 @@ def readings_at(history: History, position: int, offsets: Offsets, own: Readings
     }
 
 
-def kept_readings(registry: MetricsRegistry, uncopied: Collection[str]) -> Iterator[Reading]:
-    """The readings of a copy of a task's metrics, without those that are the task's own (``uncopied``). Of
-    timers only the counts: calls that run again take other times."""
-    for each in registry.readings():
-        if f"{each.group}.{each.name}" in uncopied:
-            continue
+def kept_readings(registry: MetricsRegistry, memory: TaskMemory) -> Iterator[Reading]:
+    """The readings of a copy of a task's metrics, without those that are not its own. ``memory``: that of the
+    task where it began. Of timers only the counts: calls that run again take other times."""
+    kept = kept_names(registry, memory)
+    metrics = {place: each for place, each in registry.all().items() if ".".join(place) in kept}
+    for each in registry.with_all(metrics).readings():
         if each.kind == "timer" and each.spread is not None:
             yield Reading(each.group, f"{each.name}.count", "counter", each.spread.count, each.labels)
         else:
             yield each
+
+
+def kept_names(registry: MetricsRegistry, memory: TaskMemory) -> set[str]:
+    """The metrics that a copy has, as ``group.name``. Sources of gauges that came later are not known."""
+    known = memory.metrics.all()
+    names = {
+        ".".join(place)
+        for place, metric in registry.all().items()
+        if place in known or not isinstance(metric, Gauge) or metric.source is None
+    }
+    return names - memory.uncopied_metrics
 
 
 def has_own(history: History, position: int) -> bool:
@@ -105,10 +128,19 @@ def windows_at(history: History, position: int) -> Reading:
 def names_of_newest(history: History, newest: Readings) -> list[str]:
     """The names of the metrics of the newest position, without those of tasks that can be copied. Where
     these are not in the past, they were registered later."""
-    uncopied = {name: memory.uncopied_metrics for name, memory in history.blocks[-1].memory.items()}
-    kept = {
-        f"{task.name}.{name}"
-        for task in history.container.tasks
-        for name in flat(list(kept_readings(task.metrics, uncopied[task.name])))
-    }
-    return [name for name in flat_metrics(history.latest, newest) if name not in kept]
+    memory = history.blocks[-1].memory
+    kept = {task.name: kept_names(task.metrics, memory[task.name]) for task in history.container.tasks}
+    names = []
+    for task, of_task in newest.items():
+        for each in of_task:
+            name = f"{each.group}.{each.name}"
+            if name not in kept.get(task, ()):
+                known = ""
+            elif each.kind == "timer":
+                known = f"{name}.count"
+            else:
+                continue
+            names += [f"{task}.{other}" if task else other for other in flat([each]) if other != known]
+    return names
+
+

@@ -255,11 +255,8 @@ class Replica:
     def own_metrics(self) -> dict[str, list[Reading]]:
         """The readings of the metrics that its tasks have registered, by the task."""
         self._context.take()  # for gauges that read a store
-        memory = self.block.memory
-        return {
-            task.name: list(kept_readings(task.metrics, memory[task.name].uncopied_metrics))
-            for task in self.tasks
-        }
+        memory = (self.cuts[-1].block if self.cuts else self.block).memory
+        return {task.name: list(kept_readings(task.metrics, memory[task.name])) for task in self.tasks}
 
     def _repeat_events(self) -> None:
         while self._events and self._events[0].position <= self.position:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,85 @@ class Measuring(Counter):
 
 
 OUTSIDE: list[int] = []
+STATS = {"a": 0}
+
+
+def outside(name: str) -> int:
+    return STATS[name]
+
+
+def largest(values: dict[str, int]) -> int:
+    return max(values.values(), default=0)
+
+
+class Shared(Counter):
+    """Has gauges that read more than what is copied, each in another way."""
+
+    of_class = 0
+
+    def init(self, context: sb.TaskContext) -> None:
+        super().init(context)
+        gauge, kind, number = context.metrics.gauge, type(self), 0
+        gauge("default", source=lambda name="a": STATS[name])  # type: ignore[misc]
+        gauge("partial", source=partial(outside, "a"))
+        gauge("of a dict", source=partial(STATS.get, "a", 0))
+        gauge("both", source=lambda: self.seen + STATS["a"])
+        gauge("class method", source=self.of_all)
+        gauge("class", source=lambda: kind.of_class)
+        gauge("class attribute", source=lambda: self.of_class)
+        gauge("deep", source=lambda: sum(self.each(name) for name in ["a"]))
+        gauge("nonlocal", source=lambda: number)
+        gauge("function", source=lambda: self.function())
+        gauge("shared", source=lambda: self.box["n"])
+        self.function = lambda: STATS["a"]
+        self.box: dict[str, Any] = {"lock": threading.Lock(), "n": 0, "counter": self.number}
+        self.also_box = [context.metrics.counter("boxed"), threading.Lock()]
+        gauge("helper", source=lambda: largest(self.keys) + self.doubled)
+
+        def count() -> None:
+            nonlocal number
+            number += 1
+
+        self.count = count
+
+    @classmethod
+    def of_all(cls) -> int:
+        return cls.of_class
+
+    @property
+    def doubled(self) -> int:
+        return 2 * self.seen
+
+    def each(self, name: str) -> int:
+        return outside(name)
+
+    def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+        super().process(envelope, collector, coordinator)
+        STATS["a"] += 1
+        Shared.of_class += 1
+        self.box["n"] += 1
+        self.also_box[0].inc()
+        self.count()
+        if self.seen == 2:
+            self.context.metrics.gauge("late", source=lambda: STATS["a"])
+
+
+def test_metrics_that_a_copy_may_not_have_are_not_shown_in_the_past(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session, _ = session_of(Shared, {"mem.in": {0: [{"key": "a"}] * 6}})
+    session.step(5)
+    session.goto(3)
+    metrics = session.metrics()
+    own = {name.removeprefix("Partition 0.Shared."): value for name, value in metrics.items()}
+    refused = {
+        "default", "partial", "of a dict", "both", "class method", "class", "class attribute", "deep",
+        "nonlocal", "function", "shared", "late", "seen", "boxed",
+    }  # fmt: skip
+    not_kept = {name.removeprefix("Partition 0.Shared.") for name in metrics.not_kept}
+    assert not own.keys() & refused and refused <= not_kept
+    assert (own["keys"], own["helper"]) == (1, 3 + 2 * 3)
+    assert "box (TypeError" in caplog.text and "metrics" not in caplog.text
 
 
 def test_metrics_in_the_past_are_those_of_the_position() -> None:
