@@ -21,14 +21,15 @@ from streambench.metrics.registry import Gauge
 _MUTABLE = (dict, list, set, bytearray)
 _MISSING: Any = object()
 
+
 class TaskMemory:
     """A copy of what one task keeps in memory. ``attributes``: those of its object, ``user``: those of
     ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
     ``shared``: the names of attributes that cannot be copied, with the reason. ``uncopied_metrics``: the
-    metrics that are not those of the copy, as ``group.name``. ``size``: of what was copied,
-    in bytes, roughly, where it was measured. ``slowest``: for how many seconds an attribute was copied when
-    a task was given all of it last, and its name."""
+    metrics that are not those of the copy, as ``group.name``. ``size``: of what was copied, in bytes,
+    roughly, where it was measured. ``slowest``: for how many seconds an attribute was copied when a task was
+    given all of it last, and its name."""
 
     __slots__ = (
         "_metrics_of_shared", "attributes", "handles", "metrics", "shared", "size", "slowest",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streambench.container.tasks.task_instance import TaskInstance, check_task, task_object
 from streambench.container.timers import has_window
 from streambench.debug.history.attributes import attributes_of, set_attribute, set_user_values, user_values
 from streambench.debug.history.metric_copies import read_gauges_from
+from streambench.metrics.registry import Gauge
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ def exchange(tasks: Sequence[TaskInstance], factory: Any, *, init: bool = False)
             read_gauges_from(task.metrics, old, task.task)
         return
     stores = [(store, store.snapshot()) for task in tasks for store in task.stores.values()]
+    undo_metrics = [_undo_of_metrics(task) for task in tasks]
     try:
         for task in tasks:
             set_user_values(task.context, {})
@@ -62,4 +64,19 @@ def exchange(tasks: Sequence[TaskInstance], factory: Any, *, init: bool = False)
             set_user_values(task.context, user)
         for store, snapshot in stores:
             store.restore(snapshot)
+        for undo in undo_metrics:
+            undo()
         raise
+
+
+def _undo_of_metrics(task: TaskInstance) -> Callable[[], None]:
+    """A function that puts the gauges of a task back, and drops the metrics that are new then."""
+    metrics = dict(task.metrics.all())
+    gauges = [(each, each.value, each.source) for each in metrics.values() if isinstance(each, Gauge)]
+
+    def undo() -> None:
+        task.metrics.keep(metrics)
+        for gauge, value, source in gauges:
+            gauge.value, gauge.source = value, source
+
+    return undo

@@ -208,3 +208,25 @@ def test_gauges_are_read_from_the_new_code_after_a_swap() -> None:
     session.step()
     session.back()
     assert session.metrics()["Partition 0.Measuring.of a method"] == -4
+
+
+def test_gauges_stay_as_they_were_where_the_new_code_is_refused() -> None:
+    class Broken(Measuring):
+        def init(self, context: sb.TaskContext) -> None:
+            super().init(context)
+            self.last.set(-1)
+            context.metrics.counter("new")
+            raise ValueError("no")
+
+        def count(self) -> int:
+            return -99
+
+    session, _ = session_of(Measuring, {"mem.in": {0: [{"key": "a"}] * 6}})
+    session.step(2)
+    before = session.metrics()
+    with pytest.raises(sb.TaskError, match="no"):
+        session.swap(Broken, init=True)
+    assert dict(session.metrics()).keys() == dict(before).keys()
+    session.step()
+    metrics = {name.rpartition(".")[2]: value for name, value in session.metrics().items()}
+    assert (metrics["of a method"], metrics["of self"], metrics["last"]) == (3, 1, 0 + 1 + 2)
