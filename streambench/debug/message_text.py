@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
+from math import isfinite
+from numbers import Integral, Real
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
@@ -17,6 +20,9 @@ LINE = 100
 
 SHORT = 60
 """Characters of a value among others."""
+
+_LEAST_ROUNDED = 10**21
+"""The least whole number that is shown rounded."""
 
 _ONE_LINE = 60
 _COMMON = 12
@@ -53,6 +59,18 @@ def message_line(value: Any, limit: int) -> str:
 def short_text(value: Any) -> str:
     """A value among others: ``message_text`` of 60 characters."""
     return message_text(value, SHORT)
+
+
+def figure_text(value: Any, digits: int = 6) -> str:
+    """A figure: whole numbers without a point, others with so many digits; what is no number, as
+    ``short_text``."""
+    if not isinstance(value, (Real, Decimal)):
+        return short_text(value)
+    # Of a whole number a float may be too small.
+    whole = Decimal(int(value)) if isinstance(value, Integral) else value
+    number = whole if isinstance(whole, Decimal) else float(whole)
+    is_whole = isfinite(number) and -_LEAST_ROUNDED < number < _LEAST_ROUNDED and number == int(number)
+    return f"{number:,.0f}" if is_whole else f"{number:,.{digits}g}"
 
 
 def fields_text(value: Any, limit: int = SHORT) -> str:

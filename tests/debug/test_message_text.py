@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
-from streambench.debug.message_text import changed_text, message_line, message_text
+from streambench.debug.message_text import changed_text, figure_text, message_line, message_text
 from streambench.debug.names import end_cut
 
 
@@ -42,3 +43,12 @@ def test_a_change_that_is_cut_once_more_keeps_both_values() -> None:
 def test_a_change_in_little_room_says_how_much_is_left_out() -> None:
     text = changed_text("abcdefgh" + "x" * 100, "abcdefgh" + "y" * 100)
     assert end_cut(text, 28) == "abcdef… +102 -> abcdef… +102"
+
+
+def test_a_figure_is_any_value_of_a_gauge() -> None:
+    numbers = [1234567, 1234567.0, 2 / 3, 10**400, Decimal("0.5"), float("nan"), True]
+    shown = ["1,234,567", "1,234,567", "0.666667", "1.00000e+400", "0.5", "nan", "1"]
+    assert [figure_text(each) for each in numbers] == shown
+    assert figure_text(2 / 3, 15) == "0.666666666666667"
+    others = [None, "late", "a\x1b[3m", [1]]
+    assert [figure_text(each) for each in others] == ["-", "late", r"a\x1b[3m", "[1]"]

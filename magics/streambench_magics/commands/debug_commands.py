@@ -11,8 +11,8 @@ from streambench.container.container import Until
 from streambench.counts import counted
 from streambench.debug.control.session import Session, condition_of_run
 from streambench.debug.effects.effect_lines import effect_lines, summary_lines
-from streambench.debug.history.position_metrics import listed
-from streambench.debug.message_text import changed_text, message_text
+from streambench.debug.history.position_metrics import DIGITS, listed
+from streambench.debug.message_text import changed_text, figure_text, message_text
 from streambench.debug.names import Cut
 from streambench.debug.stopping.breakpoints import Kind
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError, named_expression
@@ -259,7 +259,7 @@ class DebugCommands(JobCommands):
         with self._running(job) if session.live else self._travelling(job, session):
             metrics = session.metrics()
         records = [
-            {"metric": name, "value": f"{value:,.15g}"}
+            {"metric": name, "value": figure_text(value, DIGITS)}
             for name, value in metrics.items()
             if args.match in name
         ]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.counts import counted
 from streambench.debug.effects.events import Output
+from streambench.debug.message_text import figure_text
 from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
-from streambench.debug.view.position_figures import figure_text
 from streambench.debug.view.standing import Standing
 from streambench_magics.panel.figures import LONG, count_text, short
 from streambench_magics.panel.state_tab import state_page
@@ -222,7 +222,7 @@ def _figures(figures: Sequence[tuple[str, float]], nothing: str = "") -> str:
         group, _, metric = name.rpartition(".")
         groups.setdefault(group, []).append(
             f'<tr title="{escape(name)}"><td>{escape(metric)}</td>'
-            f'<td class="r sb-num">{figure_text(value)}</td></tr>'
+            f'<td class="r sb-num">{escape(figure_text(value))}</td></tr>'
         )
     counts = "".join(
         f"<div><h4>{escape(group)}</h4><table>{''.join(rows)}</table></div>" for group, rows in groups.items()

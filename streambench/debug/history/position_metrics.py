@@ -12,8 +12,12 @@ from streambench.container.observe.metrics import (
 )
 from streambench.debug.history.attributes import TaskMemory
 from streambench.debug.history.history import History
+from streambench.debug.message_text import figure_text
 from streambench.metrics.registry import Gauge, MetricsRegistry, Reading, flat
 from streambench.model import SystemStreamPartition
+
+DIGITS = 15
+"""Those of a figure where there is room for it."""
 
 _MOST_NAMED = 8
 _FIGURES = (".count", ".p50", ".p99", ".max")
@@ -51,7 +55,7 @@ class Metrics(Mapping[str, float]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        lines = [f"{name} = {value:,.15g}" for name, value in self._values.items()]
+        lines = [f"{name} = {figure_text(value, DIGITS)}" for name, value in self._values.items()]
         if self.not_kept:
             lines.append(f"known at the newest position only: {listed(self.not_kept)}")
         return "\n".join(lines)

@@ -10,11 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streambench.debug.message_text import changed_text, message_text
+from streambench.debug.message_text import changed_text, figure_text, message_text
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.view.bars import line_over_time
 from streambench.debug.view.panel_state import PanelState, to_do_again
-from streambench.debug.view.position_figures import figure_text
 
 _VALUE = 120
 _NAME = 40

@@ -54,13 +54,6 @@ class Figures(Struct, frozen=True):
         )
 
 
-def figure_text(value: float) -> str:
-    """A figure: whole numbers without a point, others with the digits that matter."""
-    if not isinstance(value, int | float):  # a gauge takes anything
-        return str(value)
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
-
-
 def figures_of(session: Session) -> Figures:
     """The figures of the position of a session. No task runs for them."""
     readings, to_run = session.metrics_at_hand()

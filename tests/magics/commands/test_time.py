@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from streambench.debug.view.panel_state import PanelStateReader
 from streambench.errors import ContainerStateError, StreambenchError
 from streambench_magics.errors import MagicError
+from streambench_magics.panel.render import panel_html
 from tests.magics.conftest import Shell
 
 TASK = """%%streamtask Tally
@@ -54,6 +56,21 @@ def test_back_shows_the_message_with_what_it_did(tally: Shell) -> None:
         "        counts[a]  n 1 -> 2",
         '        -> mem.seen  {"seen": 3}',
     ]
+
+
+def test_gauges_that_are_no_numbers_are_shown_as_text(tally: Shell) -> None:
+    noted = 'context.metrics.gauge("status").set("<i>late</i>" if context.user.seen % 2 else None)'
+    tally.run(TASK.replace("    counts =", f"    {noted}\n    counts ="))
+    tally.run("%stream swap Tally")
+    tally.run("%stream step")
+    tally.run("job = %stream job Tally")
+    assert tally.run("%stream metrics --match status").split()[-1] == "-"
+    tally.run("%stream send mem.words a")
+    tally.run("%stream step")
+    assert tally.run("%stream metrics --match status").split()[-1] == "<i>late</i>"
+    assert ".status = <i>late</i>\n" in f"{tally.names['job'].metrics!r}\n"
+    html = panel_html(PanelStateReader(tally.magics.bench.job("Tally")).take())
+    assert "&lt;i&gt;late&lt;/i&gt;" in html and "<i>late" not in html
 
 
 def test_metrics_in_the_past_are_those_of_the_position(tally: Shell) -> None:
