@@ -359,15 +359,15 @@ class Container(ContainerView):
         self._drive(what)
         self.status.factory = factory
 
-    def read_metrics(self, *, own: bool = False) -> dict[str, Sequence[Reading]]:
+    def read_metrics(self, own: type | None = None) -> dict[str, Sequence[Reading]]:
         """All metrics as they are now by their task, those of the container under no name. On the thread that
         drives it, or between two runs: what gauges read may be a store.
 
-        ``own``: only those that tasks have registered."""
+        ``own``: only those of this class that tasks have registered."""
         if self.state == "running":
             self._context.take()
-        if own:
-            return {task.name: task.metrics.readings() for task in self.tasks}
+        if own is not None:
+            return {task.name: task.metrics.readings(own) for task in self.tasks}
         return readings_by_task(self.status)
 
     def trace(self, trace: Trace) -> None:

@@ -286,12 +286,13 @@ class Panel:
         self._run_again_for_metrics()
 
     def _run_again_for_metrics(self) -> None:
-        """Run tasks again at each position in the past, from a click on their metrics until it is live."""
-        session = self.job.session
-        if session is None or session.live:
-            self._shows_metrics = False
-        elif self._shows_metrics:
-            session.metrics()
+        """Run tasks again at each position in the past, from a click on their metrics until it is live, or
+        one of them fails there."""
+        session, wanted = self.job.session, self._shows_metrics
+        self._shows_metrics = False
+        if wanted and session is not None and not session.live:
+            session.bring_memory()
+            self._shows_metrics = True
 
     def _say(self, notice: str) -> None:
         """Show a line at the foot at once, behind what the same button has said."""

@@ -21,6 +21,7 @@ from streambench.debug.past.recorded_tasks import RecordedTasks
 from streambench.debug.stopping.moment import ShownTask
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
+from streambench.metrics.registry import Gauge
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.store_definitions import StoreDefinition
 from streambench.serde.streams import StreamSerdes, readable
@@ -130,16 +131,17 @@ class Inspection(Driven):
 
         return self._between(read)
 
-    def metrics_at_hand(self) -> tuple[Readings, int]:
-        """The metrics that tasks have registered, by the task, and in the past the number of windows under no
-        name. Where tasks would have to run again for theirs: none, and the number of messages to run."""
+    def gauges_at_hand(self) -> tuple[Readings, int]:
+        """The gauges that tasks have registered, by the task. In the past their counters, too, and the number
+        of windows under no name. Where tasks would have to run again for theirs: none, and the number of
+        messages to run."""
 
         def read() -> tuple[Readings, int]:
             past = self._past
             self._require_shown()
             if past is None:
-                return self.container.read_metrics(own=True), 0
-            return past.metrics_at_hand()
+                return self.container.read_metrics(Gauge), 0
+            return past.gauges_at_hand()
 
         return self._between(read)
 

@@ -91,12 +91,17 @@ class TimeTravel(Inspection):
 
         self._travel(go)
 
+    def bring_memory(self) -> None:
+        """Have what tasks keep in memory at hand; in the past they run again up to the position. Here it can
+        be interrupted, and says how far it is. Raises what they raise."""
+        if self._past is not None:
+            self._travel(self._past.run_again)
+
     def _run_again_for_watches(self) -> None:
-        """Have what the watches look at at hand: here it can be interrupted, and says how far it is."""
-        past = self._past
-        if past is not None and self._watches_memory:
+        """Have what the watches look at at hand."""
+        if self._watches_memory:
             with suppress(TaskError):  # which the watch shows
-                self._travel(past.run_again)
+                self.bring_memory()
 
     def position_of(
         self, position: int | str | SystemStreamPartition, offset: str | int | None = None

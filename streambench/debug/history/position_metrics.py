@@ -92,11 +92,18 @@ def readings_at(history: History, position: int, offsets: Offsets, own: Readings
     }
 
 
-def kept_readings(registry: MetricsRegistry, memory: TaskMemory) -> Iterator[Reading]:
-    """The readings of a copy of a task's metrics, without those that are not its own. ``memory``: that of the
-    task where it began. Of timers only the counts: calls that run again take other times."""
+def kept_readings(
+    registry: MetricsRegistry, memory: TaskMemory, kinds: tuple[type, ...]
+) -> Iterator[Reading]:
+    """The readings of a copy of a task's metrics of these classes, without those that are not its own.
+    ``memory``: that of the task where it began. Of timers only the counts: calls that run again take other
+    times."""
     kept = kept_names(registry, memory)
-    metrics = {place: each for place, each in registry.all().items() if ".".join(place) in kept}
+    metrics = {
+        place: metric
+        for place, metric in registry.all().items()
+        if isinstance(metric, kinds) and ".".join(place) in kept
+    }
     for each in registry.with_all(metrics).readings():
         if each.kind == "timer" and each.spread is not None:
             yield Reading(each.group, f"{each.name}.count", "counter", each.spread.count, each.labels)

@@ -28,7 +28,7 @@ from streambench.debug.past.way import Way
 from streambench.debug.stopping.moment import ShownTask
 from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError
-from streambench.metrics.registry import Reading
+from streambench.metrics.registry import Counter, Gauge, Reading
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
 from streambench.serde.api import Serde
 from streambench.serde.streams import readable
@@ -115,15 +115,15 @@ class Past:
         readings[""] += self._windows()
         return readings
 
-    def metrics_at_hand(self) -> tuple[Readings, int]:
-        """The number of windows, and the metrics that tasks have registered where no task has to run again
-        for them. And the number of messages to run where they have to."""
+    def gauges_at_hand(self) -> tuple[Readings, int]:
+        """The number of windows, and the gauges and counters that tasks have registered where no task has to
+        run again for them. And the number of messages to run where they have to."""
         history, position = self.history, self._position
         of_container = {"": self._windows()}
         if not (self.branch or has_own(history, position)):
             return of_container, 0
         if self.branch or self.is_at_hand:
-            return {**of_container, **self.replica.own_metrics()}, 0
+            return {**of_container, **self.replica.own_metrics((Gauge, Counter))}, 0
         return of_container, max(1, position - history.block_at(position).start)
 
     def _windows(self) -> list[Reading]:

@@ -252,11 +252,13 @@ class Replica:
         """Per task, the last offset processed of each partition."""
         return {task.name: task.offsets() for task in self.tasks}
 
-    def own_metrics(self) -> dict[str, list[Reading]]:
-        """The readings of the metrics that its tasks have registered, by the task."""
+    def own_metrics(self, kinds: tuple[type, ...] = (object,)) -> dict[str, list[Reading]]:
+        """The readings of the metrics of these classes that its tasks have registered, by the task."""
         self._context.take()  # for gauges that read a store
         memory = (self.cuts[-1].block if self.cuts else self.block).memory
-        return {task.name: list(kept_readings(task.metrics, memory[task.name])) for task in self.tasks}
+        return {
+            task.name: list(kept_readings(task.metrics, memory[task.name], kinds)) for task in self.tasks
+        }
 
     def _repeat_events(self) -> None:
         while self._events and self._events[0].position <= self.position:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from streambench.counts import counted
 from streambench.debug.control.session import Session
 from streambench.debug.history.position_metrics import Readings
+from streambench.metrics.registry import Counter
 
 _WINDOWS = "window-calls"
 _OF_TASK = "task"
@@ -56,11 +57,11 @@ class Figures(Struct, frozen=True):
 
 def figures_of(session: Session) -> Figures:
     """The figures of the position of a session. No task runs for them."""
-    readings, to_run = session.metrics_at_hand()
+    readings, to_run = session.gauges_at_hand()
     gauges = dict(_gauges(readings))
     if session.live:
         return Figures(None, gauges, latest=session.latest)
-    left_out = _counters(session.container.read_metrics(own=True)) if to_run else {}
+    left_out = _counters(session.container.read_metrics(Counter)) if to_run else {}
     return Figures(_counters(readings), gauges, to_run, frozenset(left_out), session.latest)
 
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import streambench as sb
+from streambench.debug.history.position_metrics import Metrics, listed
+from streambench.debug.view.position_figures import figures_of
+from streambench.metrics.registry import Histogram, Reading
 from tests.debug.control.test_time_travel import Counter, session_of
 
 
@@ -230,3 +233,42 @@ def test_gauges_stay_as_they_were_where_the_new_code_is_refused() -> None:
     session.step()
     metrics = {name.rpartition(".")[2]: value for name, value in session.metrics().items()}
     assert (metrics["of a method"], metrics["of self"], metrics["last"]) == (3, 1, 0 + 1 + 2)
+
+
+def test_a_panel_reads_no_histograms_and_calls_gauges_of_the_task_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[int] = []
+
+    class Noting(Measuring):
+        def init(self, context: sb.TaskContext) -> None:
+            super().init(context)
+            context.metrics.gauge("noted", source=lambda: reads.append(self.seen) or self.seen)
+            context.metrics.counter("after", "other")
+
+    def spread(*_: object) -> None:
+        raise AssertionError("a histogram was read")
+
+    session, _ = session_of(Noting, {"mem.in": {0: [{"key": "a"}] * 6}})
+    session.step(5)
+    with monkeypatch.context() as patched:
+        patched.setattr(Histogram, "spread", spread)
+        assert figures_of(session).gauges["Noting.of self"] == 1
+        assert reads == [5]
+        session.goto(2)
+        figures = figures_of(session)
+        assert figures.to_run == 2 and "Noting.seen" in figures.left_out
+        session.bring_memory()
+        figures = figures_of(session)
+        assert (figures.to_run, figures.gauges["Noting.last"]) == (0, 1)
+        assert figures.counts is not None and figures.counts["Noting.seen"] == 2
+    assert reads == [5]
+
+
+def test_figures_of_histograms_and_timers_are_left_out_of_lists_alone() -> None:
+    took = [f"T.took{figure}" for figure in ("", ".p50", ".p99", ".max")]
+    assert listed(["T.cache", "T.cache.hits", *took]) == "T.cache, T.cache.hits, T.took"
+    metrics = Metrics(0, {"": [Reading("t", "a", "counter", 1)]}, ["t.a", "t.b"])
+    assert metrics.not_kept == ("t.b",)
+    metrics.not_kept = None  # type: ignore[assignment]  # it is not searched for each name
+    assert dict(metrics) == {"container.processed": 0, "t.a": 1}

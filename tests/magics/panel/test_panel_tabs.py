@@ -252,6 +252,23 @@ def test_metrics_of_tasks_in_the_past_are_shown_once_they_are_asked_for(counted:
     assert "show them" in shown()
 
 
+def test_moves_go_on_where_metrics_of_the_past_cannot_be_shown(counted: Shell) -> None:
+    counted.run("again = True")
+    made = 'context.metrics.counter("n", "m")\n        self.seen ='
+    counted.run(TASK.replace("self.seen =", made).replace("before =", "assert again\n        before =", 1))
+    for key in "xyx":
+        counted.run(f"%stream send mem.clicks 1 --key {key}")
+    counted.run("%stream create counted --config counted")
+    counted.run("%stream step 4")
+    panel = Panel(counted.magics.bench.job("counted"))
+    panel._do("back")
+    counted.run("again = False")
+    with pytest.raises(StreambenchError, match="AssertionError"):
+        panel._do("metrics")
+    panel._do("back")
+    assert "show them" in page(panel_html(panel._viewer.take()), "metrics")
+
+
 def test_the_strip_has_a_lane_per_stream_and_counts_for_screen_readers(counted: Shell) -> None:
     html = panel_html(frame_of(counted))
     assert 'data-lanes="1"' in html
