@@ -14,7 +14,7 @@ from streambench.metrics.registry import Counter, Gauge, Histogram, MetricsRegis
 
 Metric = Counter | Gauge | Histogram | Timer
 
-_MOST_SEARCHED = 10_000
+_MOST_SEARCHED = 100_000
 
 
 def copied_metrics(registry: MetricsRegistry, memo: dict[int, Any]) -> MetricsRegistry:
@@ -22,7 +22,7 @@ def copied_metrics(registry: MetricsRegistry, memo: dict[int, Any]) -> MetricsRe
     made = {place: memo.get(id(metric)) or _copied(metric, memo) for place, metric in registry.all().items()}
     for place, metric in registry.all().items():
         copy = made[place]
-        if isinstance(copy, Gauge) and isinstance(metric, Gauge) and metric.source and copy is not metric:
+        if isinstance(copy, Gauge) and isinstance(metric, Gauge) and copy is not metric:
             copy.source = _source_of_copy(metric.source, memo)
     return registry.with_all(made)
 
@@ -41,11 +41,12 @@ def metrics_in(value: Any, metrics: Iterable[Metric], known: Collection[int]) ->
     seen, values = {id(value), *known}, [value]
     for each in values:
         for other in _referred(each):
-            if id(other) not in seen and not isinstance(other, (type, ModuleType)):
+            # What is not tracked, as a number, refers to nothing.
+            if gc.is_tracked(other) and id(other) not in seen and not isinstance(other, (type, ModuleType)):
                 seen.add(id(other))
                 values.append(other)
-        if len(values) > _MOST_SEARCHED:
-            return found
+                if len(values) > _MOST_SEARCHED:
+                    return found
     return [each for each in found if id(each) in seen]
 
 
