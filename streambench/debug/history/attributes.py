@@ -14,7 +14,7 @@ from streambench.container.tasks.functions import CALLBACKS, FunctionTask, MadeW
 from streambench.container.tasks.task_handles import Context
 from streambench.container.tasks.task_instance import TaskInstance, task_object
 from streambench.debug.history.copies import deep_copy, without_collector
-from streambench.debug.history.gauge_sources import CODE, SourceCheck
+from streambench.debug.history.gauge_sources import SourceCheck
 from streambench.debug.history.metric_copies import Metric, copied_metrics, metrics_in, uncopied_sources
 from streambench.metrics.registry import Gauge
 
@@ -87,7 +87,8 @@ class TaskMemory:
         if not any(isinstance(each, Gauge) and each.source is not None for each in metrics.values()):
             return found
         values = {**self.attributes, **self.user}
-        refused = [*self.shared, *(name for name, value in values.items() if isinstance(value, CODE))]
+        # Code may read more than what it has.
+        refused = [*self.shared, *(name for name, value in values.items() if callable(value))]
         check = SourceCheck(
             lambda value: id(value) in handles or memo.get(id(value), value) is not value,
             {type(task.task), *map(type, memo.values())},

@@ -16,7 +16,6 @@ from types import (
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
-    ModuleType,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -30,9 +29,6 @@ _PURE = frozenset(
     )
 )  # fmt: skip
 """Builtins that read nothing but their arguments."""
-
-CODE = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType, partial, type, ModuleType)
-"""Values that may read more than what they have."""
 
 _DESCRIPTOR = (
     MethodDescriptorType, WrapperDescriptorType, MemberDescriptorType, GetSetDescriptorType,

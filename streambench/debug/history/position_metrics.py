@@ -112,14 +112,21 @@ def kept_readings(
 
 
 def kept_names(registry: MetricsRegistry, memory: TaskMemory) -> set[str]:
-    """The metrics that a copy has, as ``group.name``. Sources of gauges that came later are not known."""
+    """The metrics that a copy has, as ``group.name``."""
     known = memory.metrics.all()
     names = {
         ".".join(place)
         for place, metric in registry.all().items()
-        if place in known or not isinstance(metric, Gauge) or metric.source is None
+        # What a source reads that was given later is not known.
+        if _code_of_source(metric) in (None, _code_of_source(known.get(place)))
     }
     return names - memory.uncopied_metrics
+
+
+def _code_of_source(metric: object) -> object:
+    """The code that a gauge is read by, or its class; None where it is set."""
+    source = metric.source if isinstance(metric, Gauge) else None
+    return None if source is None else getattr(source, "__code__", type(source))
 
 
 def has_own(history: History, position: int) -> bool:

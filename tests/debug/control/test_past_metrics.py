@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,7 @@ class Measuring(Counter):
 
 OUTSIDE: list[int] = []
 STATS = {"a": 0}
+OTHER = Counter()
 
 
 def outside(name: str) -> int:
@@ -72,6 +74,10 @@ class Shared(Counter):
         gauge("nonlocal", source=lambda: number)
         gauge("function", source=lambda: self.function())
         gauge("shared", source=lambda: self.box["n"])
+        gauge("given later")
+        gauge("given again", source=lambda: self.seen)
+        gauge("reference", source=lambda: self.reference().seen)
+        self.reference = weakref.ref(OTHER)
         self.function = lambda: STATS["a"]
         self.box: dict[str, Any] = {"lock": threading.Lock(), "n": 0, "counter": self.number}
         self.also_box = [context.metrics.counter("boxed"), threading.Lock()]
@@ -102,7 +108,8 @@ class Shared(Counter):
         self.also_box[0].inc()
         self.count()
         if self.seen == 2:
-            self.context.metrics.gauge("late", source=lambda: STATS["a"])
+            for name in ("late", "given later", "given again"):
+                self.context.metrics.gauge(name, source=lambda: STATS["a"])
 
 
 def test_metrics_that_a_copy_may_not_have_are_not_shown_in_the_past(
@@ -115,7 +122,7 @@ def test_metrics_that_a_copy_may_not_have_are_not_shown_in_the_past(
     own = {name.removeprefix("Partition 0.Shared."): value for name, value in metrics.items()}
     refused = {
         "default", "partial", "of a dict", "both", "class method", "class", "class attribute", "deep",
-        "nonlocal", "function", "shared", "late", "seen", "boxed",
+        "nonlocal", "function", "shared", "late", "seen", "boxed", "given later", "given again", "reference",
     }  # fmt: skip
     not_kept = {name.removeprefix("Partition 0.Shared.") for name in metrics.not_kept}
     assert not own.keys() & refused and refused <= not_kept
