@@ -97,8 +97,9 @@ def held() -> Counter[str]:
 
 
 def left_over(before: Counter[str]) -> Counter[str]:
-    """What is held beyond ``before``. Waits up to a minute for nothing: ``gc.collect`` does nothing while
-    another thread collects, and a thread that ends holds its session until then."""
+    """Everything held beyond ``before``, when a minute has passed at the latest. It may take a moment to go:
+    ``gc.collect`` does nothing while another thread collects, and a thread that ends still holds its
+    session."""
     deadline = time.monotonic() + 60
     while True:
         more = held() - before

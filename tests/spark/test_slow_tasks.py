@@ -93,7 +93,7 @@ def test_a_deployment_goes_on_no_more_after_a_newer_start(spark: Any, job: Job) 
 
 
 def uneven(result: DeployResult) -> float:
-    """How much longer the pauses of the slowest container take than those of the quickest."""
+    """The time by which the pauses of the slowest container are longer than those of the quickest."""
     pauses = [sum(PAUSE_S[ssp.partition == 0] for ssp in each.offsets) for each in result.containers]
     return max(pauses) / min(pauses)
 

@@ -13,7 +13,7 @@ from tests.system.log.partitions import open_partition, values_of
 
 
 def open_below(directory: Path) -> int:
-    """How many files are open there. Others of this process are for what earlier tests began."""
+    """The number of files that are open there. Others of this process are for what earlier tests began."""
     return sum(Path(file.path).is_relative_to(directory) for file in psutil.Process().open_files())
 
 
