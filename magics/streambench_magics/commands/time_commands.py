@@ -9,6 +9,7 @@ from typing import Literal
 
 from streambench.container.outputs.transactional_outbox import is_exactly_once
 from streambench.counts import counted
+from streambench.debug.comparison.comparison_lines import differ
 from streambench.debug.control.hot_swap import Swap
 from streambench.debug.control.session import Session
 from streambench.debug.control.time_travel import condition_of_past
@@ -273,15 +274,13 @@ def swap_text(swap: Swap) -> str:
     """The differences of two versions of a task over replayed messages, in words."""
     replayed = f"replayed the last {counted(swap.asked, 'message')} through both"
     if swap.failed is not None:
-        differ = len(swap.changed) - 1  # the failure is one of them
-        counts = f"{swap.alike:,} alike, {differ:,} differ{'s' * (differ == 1)}"
-        before = f"; before it {counts}" if swap.replayed > 1 else ""
+        others = len(swap.changed) - 1  # the failure is one of them
+        before = f"; before it {swap.alike:,} alike, {differ(others)}" if swap.replayed > 1 else ""
         return f"{replayed}: the new code failed at number {swap.replayed:,}{before}: {swap.failed}"
     if swap.first is None:
         return f"{replayed}: all alike"
-    differ = len(swap.changed)
     return (
-        f"{replayed}: {swap.alike:,} alike, {differ:,} differ{'s' * (differ == 1)}; first at "
+        f"{replayed}: {swap.alike:,} alike, {differ(len(swap.changed))}; first at "
         f"{message_text(str(swap.first), _LINE)}"
     )
 

@@ -28,7 +28,7 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str
     lines += _side_by_side(comparison, names)
     changes = difference_lines(comparison.stores)
     if changes:
-        lines.append(f"state at the end, {names[0]} -> {names[1]}: {_differ(len(changes), 'key')}")
+        lines.append(f"state at the end, {names[0]} -> {names[1]}: {differ(len(changes), 'key')}")
         lines += [f"{_INDENT}{line}" for line in changes[:_MOST_LINES]]
         lines += _more(len(changes) - _MOST_LINES)
     return lines
@@ -48,7 +48,7 @@ def _verdict(comparison: Comparison, names: tuple[str, str]) -> str:
     if not differing:
         return f"{ran}: each message alike, but not the end"
     alike = min(comparison.processed) - sum(each.what != "error" for each in comparison.differing)
-    return f"{ran}: {alike:,} alike, {_differ(differing)}; first at {_cut(str(comparison.differing[0]))}"
+    return f"{ran}: {alike:,} alike, {differ(differing)}; first at {_cut(str(comparison.differing[0]))}"
 
 
 def _side_by_side(comparison: Comparison, names: tuple[str, str]) -> list[str]:
@@ -64,7 +64,8 @@ def _side_by_side(comparison: Comparison, names: tuple[str, str]) -> list[str]:
     return [f"{_INDENT}{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows]
 
 
-def _differ(count: int, noun: str = "") -> str:
+def differ(count: int, noun: str = "") -> str:
+    """A number of things that differ: "1 differs", "3 keys differ"."""
     return f"{counted(count, noun) if noun else f'{count:,}'} {'differs' if count == 1 else 'differ'}"
 
 
