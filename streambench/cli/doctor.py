@@ -98,36 +98,36 @@ def findings() -> Iterator[Finding]:
     yield _program("cc", "compiled hot modules: streambench is slower, and does the same", "apt install gcc")
 
 
+def _optional(what: str, found: str | None, lack: str, without: str, remedy: str) -> Finding:
+    """The finding of what some part needs. ``lack``: what is wrong where it is not found."""
+    if found:
+        return Finding(what, "found", found)
+    return Finding(what, "skipped", lack, without, remedy)
+
+
 def _python() -> Finding:
-    here = f"{sys.version.split()[0]} at {sys.executable}"
-    return Finding(
-        "python", "found", here if sys.prefix != sys.base_prefix else f"{here} (no virtual environment)"
-    )
+    own = "" if sys.prefix != sys.base_prefix else " (no virtual environment)"
+    return Finding("python", "found", f"{sys.version.split()[0]} at {sys.executable}{own}")
 
 
 def _package(
     name: str, without: str = "everything", *, extra: str = "", module: str = "", required: bool = False
 ) -> Finding:
     """Only what is required is imported: the others would take many seconds."""
-    state: State = "missing" if required else "skipped"
+    module, found, problem = module or name, "", ""
     try:
         found = version(name)
-    except PackageNotFoundError:
-        return Finding(name, state, "not installed", without, _install(extra))
-    module = module or name
-    try:
         if required:
             importlib.import_module(module)
+        elif importlib.util.find_spec(module) is None:
+            problem = f"{found} is damaged"
+    except PackageNotFoundError:
+        problem = "not installed"
     except Exception as error:
-        return Finding(
-            name, state, f"{found} cannot be imported: {described(error)}", without, _install(extra)
-        )
-    there = importlib.util.find_spec(module) is not None
-    return (
-        Finding(name, "found", found)
-        if there
-        else Finding(name, state, f"{found} is damaged", without, _install(extra))
-    )
+        problem = f"{found} cannot be imported: {described(error)}"
+    if not problem:
+        return Finding(name, "found", found)
+    return Finding(name, "missing" if required else "skipped", problem, without, _install(extra))
 
 
 def _install(extra: str) -> str:
@@ -146,33 +146,20 @@ def _temporary_files() -> Finding:
 
 def _spark() -> Iterator[Finding]:
     without = "streambench deploy"
-    java = _java()
-    yield (
-        Finding("java", "found", java)
-        if java
-        else Finding(
-            "java",
-            "skipped",
-            "no Java 17 or newer",
-            without,
-            "apt install openjdk-17-jre-headless, or set JAVA_HOME",
-        )
-    )
+    java = "apt install openjdk-17-jre-headless, or set JAVA_HOME"
+    yield _optional("java", _java(), "no Java 17 or newer", without, java)
     yield _package("pyspark", without, extra="spark")
     yield _pandas(without)
     yield _package("grpcio", "Spark Connect", extra="spark", module="grpc")
     worker = os.environ.get("PYSPARK_PYTHON")
-    if worker is None or _same_program(worker):
-        yield Finding("PYSPARK_PYTHON", "found", worker or "not set; deploy uses this Python")
-    else:
-        remedy = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
-        yield Finding(
-            "PYSPARK_PYTHON",
-            "skipped",
-            f"{worker} is another Python",
-            "Spark's workers may lack what the task imports",
-            remedy,
-        )
+    fits = worker is None or _same_program(worker)
+    yield _optional(
+        "PYSPARK_PYTHON",
+        (worker or "not set; deploy uses this Python") if fits else None,
+        f"{worker} is another Python",
+        "Spark's workers may lack what the task imports",
+        f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}",
+    )
 
 
 def _java() -> str | None:
@@ -194,13 +181,8 @@ def _java() -> str | None:
 def _pandas(without: str) -> Finding:
     finding = _package("pandas", without, extra="spark")
     if finding.state == "found" and int(finding.detail.split(".")[0]) >= 3:
-        return Finding(
-            "pandas",
-            "skipped",
-            f"{finding.detail}: Spark does not support pandas 3 yet",
-            without,
-            "pip install 'pandas<3'",
-        )
+        problem = f"{finding.detail}: Spark does not support pandas 3 yet"
+        return Finding("pandas", "skipped", problem, without, "pip install 'pandas<3'")
     return finding
 
 
@@ -210,43 +192,26 @@ def _same_program(name: str) -> bool:
 
 
 def _program(name: str, without: str, remedy: str) -> Finding:
-    program = shutil.which(name)
-    return (
-        Finding(name, "found", program)
-        if program
-        else Finding(name, "skipped", "not installed", without, remedy)
-    )
+    return _optional(name, shutil.which(name), "not installed", without, remedy)
 
 
 def _rabbitmq() -> Finding:
     try:
         return Finding("rabbitmq-server", "found", find_server())
     except StreambenchError as error:
-        return Finding(
-            "rabbitmq-server",
-            "skipped",
-            "not found",
-            "a RabbitMQ of one's own (tutorials, tests)",
-            str(error),
-        )
+        without = "a RabbitMQ of one's own (tutorials, tests)"
+        return Finding("rabbitmq-server", "skipped", "not found", without, str(error))
 
 
 def _browser() -> Finding:
-    unpacked = _UNPACKED / "chromium" / "chromium"
     named = os.environ.get("STREAMBENCH_BROWSER")
-    for name in (named,) if named else _BROWSERS:
-        if found := shutil.which(name):
-            return Finding("browser", "found", found)
-    if not named and os.access(unpacked, os.X_OK):
-        return Finding("browser", "found", str(unpacked))
+    unpacked = _UNPACKED / "chromium" / "chromium"
+    found = next(filter(None, map(shutil.which, (named,) if named else _BROWSERS)), None)
+    if found is None and not named and os.access(unpacked, os.X_OK):
+        found = str(unpacked)
+    lack = f"{named} is no program" if named else "no Chromium"
     remedy = "apt install chromium-headless-shell, make browser (in the checkout), or set STREAMBENCH_BROWSER"
-    return Finding(
-        "browser",
-        "skipped",
-        f"{named} is no program" if named else "no Chromium",
-        "tests of the live panel",
-        remedy,
-    )
+    return _optional("browser", found, lack, "tests of the live panel", remedy)
 
 
 def _line(finding: Finding) -> Text:
