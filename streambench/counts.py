@@ -1,8 +1,8 @@
-"""Numbers of things in words, sums of numbers of which some may not be known, and sums by key."""
+"""Things and their numbers in words, sums of numbers of which some may not be known, and sums by key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 _K = TypeVar("_K")
@@ -12,6 +12,12 @@ _N = TypeVar("_N", int, float)
 def counted(number: int, what: str) -> str:
     """A number of things: "1 message", "1,000 messages"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def first_named(names: Sequence[str], most: int) -> str:
+    """The first names of a list, and how many more there are: "a, b and 3 more"."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:

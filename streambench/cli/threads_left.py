@@ -8,6 +8,8 @@ import sys
 import threading
 from types import FrameType
 
+from streambench.counts import first_named
+
 _PATIENCE_S = 1.0
 _MOST = 3
 
@@ -29,10 +31,9 @@ def name_threads_left(code: object) -> None:
 def _name_them() -> None:
     threading.Event().wait(_PATIENCE_S)
     if left := _left():
-        names = ", ".join(each.name for each in left[:_MOST])
-        more = f" and {len(left) - _MOST} more" if len(left) > _MOST else ""
+        names = first_named([each.name for each in left], _MOST)
         what = "the thread" if len(left) == 1 else "the threads"
-        print(f"waiting for {what} {names}{more} of the task; Ctrl-C ends it", file=sys.stderr, flush=True)
+        print(f"waiting for {what} {names} of the task; Ctrl-C ends it", file=sys.stderr, flush=True)
 
 
 def _left() -> list[threading.Thread]:

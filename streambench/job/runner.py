@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.timers import WindowsLeft
+from streambench.counts import first_named
 from streambench.errors import StreambenchError
 from streambench.job.result import ContainerRun, Ended
 from streambench.job.watchdog import stuck_error
@@ -37,8 +38,7 @@ def awaited(inits: Sequence[str]) -> str:
     """The calls that a stop waits for, in words. ``inits``: the tasks that are in their ``init``."""
     if not inits:
         return "the message it is at"
-    more = f" and {len(inits) - _MOST_INITS} more" if len(inits) > _MOST_INITS else ""
-    return f"the init of {', '.join(inits[:_MOST_INITS])}{more}"
+    return f"the init of {first_named(inits, _MOST_INITS)}"
 
 
 class _StoppedEarlyError(StreambenchError):

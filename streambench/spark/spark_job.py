@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from streambench.counts import first_named
 from streambench.spark.counted import counted_reports
 from streambench.spark.master import is_one_process
 from streambench.spark.worker import SCHEMA, Report, RunContainers
@@ -205,8 +206,7 @@ def _containers(numbers: Sequence[int]) -> str:
         return f"container {numbers[0]}"
     if len(numbers) == numbers[-1] - numbers[0] + 1:
         return f"containers {numbers[0]} to {numbers[-1]}, a task each"
-    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-    return f"containers {', '.join(map(str, numbers[:_SHOWN]))}{more}, a task each"
+    return f"containers {first_named(list(map(str, numbers)), _SHOWN)}, a task each"
 
 
 def reason_of(error: BaseException) -> str:
