@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job, systems_of
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import may_ask, moment, print_wait, show_rows, warn_of_pending
+from streambench.cli.output import may_ask, moment, print_wait, show_rows, warn, warn_of_pending
 from streambench.cli.running_option import RunningOption
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
 from streambench.container.observe.snapshot import lag_between
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.job.rewind import NoPlaceError, Rewind, next_offset, partitions
+from streambench.job.running import check_not_running
+from streambench.job.starting import starting
 from streambench.job.waits import showing_waits
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -32,21 +34,31 @@ _COLUMNS = ("task", "stream", "partition", "processed", "start", "next", "upcomi
 _HISTORY = ("commit", "time", "task", "stream", "partition", "processed", "start", "next", "again")
 
 
-@with_options("running", RunningOption)
-def checkpoints(
-    job: JobArgument = None,
-    config: JobOption = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="All commits that are kept, oldest first.")
-    ] = False,
+class CheckpointsOptions(Struct):
+    """The options that say what is shown, or to where the job goes back."""
+
+    history: Annotated[bool, typer.Option("--history", help="All commits that are kept, oldest first.")] = (
+        False
+    )
     rewind: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[TASK=]WHERE",
             help="Go back, may be repeated; WHERE: oldest, upcoming, a commit (3.17), or PLACE@OFFSET.",
         ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False
+
+
+_DEFAULTS = CheckpointsOptions()
+
+
+@with_options("options", CheckpointsOptions)
+@with_options("running", RunningOption)
+def checkpoints(
+    job: JobArgument = None,
+    config: JobOption = None,
+    options: CheckpointsOptions = _DEFAULTS,
     json: JsonOption = False,
     running: RunningOption = _REFUSE,
 ) -> None:
@@ -84,29 +96,26 @@ def checkpoints(
     name = named_job(settings)
     manager = checkpoint_manager(settings, name)
     with closing(manager), systems_of(settings) as systems, showing_waits(print_wait):
-        if rewind:
-            if history or json:
+        if options.rewind:
+            if options.history or json:
                 raise typer.BadParameter("--rewind goes without --history and --json")
-            from streambench.job.running import check_not_running
-            from streambench.job.starting import starting
-
             if running.if_running == "refuse":
                 check_not_running(settings, name, "rewind")
-            try:
-                planned = Rewind(settings, systems, name, manager, _warn)
-                # Another process may start the job while its user is asked.
-                alone = starting(settings, name, "rewind", running.if_running)
-                _rewind(planned, rewind, alone, yes=yes)
-            except NoPlaceError as error:
-                raise typer.BadParameter(str(error)) from error
-        elif history:
-            rows = _history(systems, manager.history())
-            show_rows(rows, _HISTORY, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+            planned = Rewind(settings, systems, name, manager, warn)
+            # Another process may start the job while its user is asked.
+            alone = starting(settings, name, "rewind", running.if_running)
+            _rewind(planned, options.rewind, alone, yes=options.yes)
+        elif options.history:
+            _show(_history(systems, manager.history()), _HISTORY, name, as_json=json)
         else:
-            shown = _last(settings, systems, manager.read_last())
-            show_rows(shown, _COLUMNS, as_json=json, empty=f"{name} has no checkpoints yet", right=_FIGURES)
+            _show(_last(settings, systems, manager.read_last()), _COLUMNS, name, as_json=json)
             if manager.directory is not None:
                 warn_of_pending(pending_in(manager.directory))
+
+
+def _show(rows: Iterator[dict[str, Any]], columns: Sequence[str], name: str, *, as_json: bool) -> None:
+    empty = f"{name} has no checkpoints yet"
+    show_rows(rows, columns, as_json=as_json, empty=empty, right=_FIGURES)
 
 
 def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> dict[str, Any]:
@@ -135,7 +144,7 @@ def _last(config: Config, systems: Systems, last: Mapping[str, Checkpoint]) -> I
             upcoming = here.upcoming if here is not None and systems.admin(ssp.system).replayable else None
             at = row["next"]
             if here is not None and not identities.is_same(last[task], ssp):
-                print(f"warning: {replaced(config, task, ssp, last[task])}", file=sys.stderr)
+                warn(replaced(config, task, ssp, last[task]))
                 at = None
             yield {**row, "upcoming": upcoming, "lag": lag_between(at, upcoming) if at is not None else None}
 
@@ -158,7 +167,10 @@ def _rewind(
     rewind: Rewind, wishes: Sequence[str], alone: AbstractContextManager[object], *, yes: bool
 ) -> None:
     """Rewind, once the user agrees. ``alone``: within it no other process starts the job."""
-    rewind.add(wishes)
+    try:
+        rewind.add(wishes)
+    except NoPlaceError as error:
+        raise typer.BadParameter(str(error)) from error
     if not yes and not may_ask():
         raise typer.BadParameter("going back needs --yes where there is no terminal to ask")
     goals = rewind.places()
@@ -173,7 +185,3 @@ def _rewind(
         for task, places in goals.items():
             print(f"{task}: goes on with {places}")
     print(f"{rewind.name} goes on from there (generation {generation.number})")
-
-
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)

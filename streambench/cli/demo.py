@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -29,6 +29,10 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
+
+if TYPE_CHECKING:
+    from streambench.job.result import RunResult
+    from streambench.spark.result import DeployResult
 
 _FLIGHTS = SystemStream("log", "flights")
 _CHANGELOG = SystemStream("log", "airports-changelog")
@@ -94,40 +98,20 @@ def demo(
         streambench demo --times 100 --master "local[4]"
     """
     console = live_console()
-    path = input or _own_data()
-    flights, without_delay = read_flights(path)
+    flights, without_delay = read_flights(input or _own_data())
     total = len(flights) * times
-    config = _prepared(directory)
-    left_out = f" ({without_delay:,} without a delay left out)" if without_delay else ""
-    with console.status(f"sending {counted(total, 'flight')} to log.flights"):
-        seconds = _send(config, flights, times)
     every = counted(total, "flight")
-    console.print(
-        f"1. sent {every}{left_out} to log.flights, {_PARTITIONS} partitions: {total / seconds:,.0f} "
-        "messages/s"
-    )
-    show, display = run_display(console)
-    with display:
-        local = run(config, max(1, total // 2), on_snapshots=show)
-    local_rate = local.messages / local.seconds
-    console.print(f"2. processed {local.messages:,} here, and stopped: {local_rate:,.0f} messages/s")
-    if local.ended == "signal":
-        raise typer.Exit(1)
-    try:
-        deployed, rate = _on_spark(console, config, master)
-        where, start = "on Spark", ", its start included"
-    except MissingExtraError as error:
-        rest = run(config, "caught-up")
-        deployed, rate = rest.messages, rest.messages / rest.seconds
-        where, start = "here, too", ""
-        console.print(f"   {error}; without Spark, the rest is processed here", markup=False)
-    console.print(
-        f"3. processed {deployed:,} {where}, from the same checkpoints and state: {rate:,.0f} "
-        f"messages/s{start}"
-    )
+    config = _prepared(directory)
+    with console.status(f"sending {every} to log.flights"):
+        seconds = _send(config, flights, times)
+    left_out = f" ({without_delay:,} without a delay left out)" if without_delay else ""
+    partitions = f"log.flights, {_PARTITIONS} partitions"
+    console.print(f"1. sent {every}{left_out} to {partitions}: {total / seconds:,.0f} messages/s")
+    processed = _process_half(console, config, total)
+    processed += _process_rest(console, config, master)
     kept = _kept(config)
     console.print(_worst(kept))
-    _check(flights, times, kept, local.messages + deployed)
+    _check(flights, times, kept, processed)
     airports = counted(len(kept), "airport")
     console.print(
         f"[green]✓[/] every flight counted exactly once: {every}, {airports}, the same totals as the input's"
@@ -136,15 +120,40 @@ def demo(
     console.print(f"  what the demo wrote is in {directory}: streambench streams -c {job}")
 
 
-def _on_spark(console: Console, config: Config, master: str) -> tuple[int, float]:
+def _process_half(console: Console, config: Config, total: int) -> int:
+    """Process half of the flights here; how many that were. Raises Exit where it was stopped."""
+    show, display = run_display(console)
+    with display:
+        done = run(config, max(1, total // 2), on_snapshots=show)
+    rate = done.messages / done.seconds
+    console.print(f"2. processed {done.messages:,} here, and stopped: {rate:,.0f} messages/s")
+    if done.ended == "signal":
+        raise typer.Exit(1)
+    return done.messages
+
+
+def _process_rest(console: Console, config: Config, master: str) -> int:
+    """Process the rest on Spark, or here where there is none; how many that were."""
+    done: DeployResult | RunResult
+    try:
+        done = _on_spark(console, config, master)
+        where, start = "on Spark", ", its start included"
+    except MissingExtraError as error:
+        done = run(config, "caught-up")
+        where, start = "here, too", ""
+        console.print(f"   {error}; without Spark, the rest is processed here", markup=False)
+    rate = f"{done.messages / done.seconds:,.0f} messages/s{start}"
+    console.print(f"3. processed {done.messages:,} {where}, from the same checkpoints and state: {rate}")
+    return done.messages
+
+
+def _on_spark(console: Console, config: Config, master: str) -> DeployResult:
     containers = min(os.cpu_count() or 1, 4)
+    config = config.with_values({"job.container.count": containers})
     with deploy_display(console) as display:
         from streambench.spark import deploy
 
-        result = deploy(
-            config.with_values({"job.container.count": containers}), master=master, progress=display.show
-        )
-    return result.messages, result.messages / result.seconds
+        return deploy(config, master=master, progress=display.show)
 
 
 def _own_data() -> Path:
@@ -220,10 +229,9 @@ def _check(flights: list[Flight], times: int, kept: Totals, processed: int) -> N
         of_airport["flights"] += times
         of_airport["delay"] += times * flight.delay
         of_airport["late"] += times * (flight.delay > LATE_MINUTES)
-    if processed != len(flights) * times:
-        raise StreambenchError(
-            f"{processed:,} messages were processed, but {len(flights) * times:,} were sent"
-        )
+    sent = len(flights) * times
+    if processed != sent:
+        raise StreambenchError(f"{processed:,} messages were processed, but {sent:,} were sent")
     for airport in sorted({*expected, *kept}):
         if not _same(expected.get(airport), kept.get(airport)):
             raise StreambenchError(

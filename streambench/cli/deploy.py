@@ -31,6 +31,22 @@ if TYPE_CHECKING:
     from streambench.spark.service import JobStatus, ServiceStatus
 
 
+JobsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[JOB.properties]...", help="The jobs; one session serves all.", show_default=False
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASTER",
+        help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...",
+        show_default="that of spark-submit, SPARK_REMOTE, spark.master, or local[*]",
+    ),
+]
+
+
 class ServiceOptions(Struct):
     """The options of a deployment that goes on: ``every`` so many seconds."""
 
@@ -85,21 +101,9 @@ class ServiceOptions(Struct):
 @with_options("service", ServiceOptions)
 @with_options("options", DeployOptions)
 def deploy(
-    jobs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[JOB.properties]...", help="The jobs; one session serves all.", show_default=False
-        ),
-    ] = None,
+    jobs: JobsArgument = None,
     config: JobOption = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MASTER",
-            help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...",
-            show_default="that of spark-submit, SPARK_REMOTE, spark.master, or local[*]",
-        ),
-    ] = None,
+    master: MasterOption = None,
     options: DeployOptions = DeployOptions(),  # noqa: B008
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, only the result.")] = False,
     service: ServiceOptions = ServiceOptions(),  # noqa: B008
@@ -126,13 +130,7 @@ def deploy(
 
         streambench deploy job.properties --backfill fixed --from timestamp:2026-03-01 --to upcoming
     """
-    service.check()
-    try:
-        range = options.range()
-    except OptionError as error:
-        raise typer.BadParameter(str(error), param_hint=error.flag) from None
-    if range is not None and service.every is not None:
-        raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
+    range = _range(options, service)
     only_one = "--dry-run" if options.dry_run else "--backfill" if range is not None else None
     given = [*(jobs or ()), *([] if config is None else [config])]
     settings = _settings(given if archive is None else _with_code_of(archive, given), options, only_one)
@@ -146,16 +144,26 @@ def deploy(
             if service.every is not None:
                 results += _serve(settings, service, master, options.if_running, show, statuses)
             else:
-                with _sigterm_as_ctrl_c():
-                    for each in _once(settings, range, master, options, show):
-                        results.append(each)
+                for each in _once(settings, range, master, options, show):
+                    results.append(each)
     finally:  # where a later job raised, too
         for result in results:
             _show(result, as_json=json, is_named=len(settings) > 1, is_backfill=range is not None)
     _fail_service(statuses, results)
     _show_outputs(settings[0], None if json or options.dry_run else range)
-    for result in results:
-        _fail(result)
+    _fail(results)
+
+
+def _range(options: DeployOptions, service: ServiceOptions) -> Backfill | None:
+    """The range of a backfill. Raises BadParameter for options that do not go together."""
+    service.check()
+    try:
+        range = options.range()
+    except OptionError as error:
+        raise typer.BadParameter(str(error), param_hint=error.flag) from None
+    if range is not None and service.every is not None:
+        raise typer.BadParameter("a backfill has an end: leave it out", param_hint="--every")
+    return range
 
 
 def _settings(jobs: Sequence[Path], options: DeployOptions, only_one: str | None) -> list[Config]:
@@ -184,17 +192,18 @@ def _once(
     from streambench.spark import backfill, deploy_all
     from streambench.spark import deploy as deploy_job
 
-    if range is not None:
-        yield backfill(
-            settings[0], range, master=master, dry_run=options.dry_run, if_running=options.if_running,
-            progress=show,
-        )  # fmt: skip
-    elif len(settings) == 1:
-        yield deploy_job(
-            settings[0], master=master, dry_run=options.dry_run, if_running=options.if_running, progress=show
-        )
-    else:
-        yield from deploy_all(settings, master=master, if_running=options.if_running, progress=show)
+    dry_run, if_running = options.dry_run, options.if_running
+    with _sigterm_as_ctrl_c():
+        if range is not None:
+            yield backfill(
+                settings[0], range, master=master, dry_run=dry_run, if_running=if_running, progress=show
+            )
+        elif len(settings) == 1:
+            yield deploy_job(
+                settings[0], master=master, dry_run=dry_run, if_running=if_running, progress=show
+            )
+        else:
+            yield from deploy_all(settings, master=master, if_running=if_running, progress=show)
 
 
 def _serve(
@@ -291,13 +300,13 @@ def _show_outputs(config: Config, range: Backfill | None) -> None:
         print(f"  the outputs of {range.name}: {outputs or 'none'}")
 
 
-def _fail(result: DeployResult) -> None:
-    if result.failed:
-        print(
-            f"error: {len(result.failed)} of {counted(len(result.containers), 'container')} failed",
-            file=sys.stderr,
-        )
-        raise typer.Exit(1)
+def _fail(results: Sequence[DeployResult]) -> None:
+    """Exit with 1 where a container has failed."""
+    for each in results:
+        if each.failed:
+            of = counted(len(each.containers), "container")
+            print(f"error: {len(each.failed)} of {of} failed", file=sys.stderr)
+            raise typer.Exit(1)
 
 
 def _object(container: DeployedContainer, *, dry_run: bool) -> dict[str, Any]:

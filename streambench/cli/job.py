@@ -86,6 +86,17 @@ def stream_named(word: str) -> SystemStream:
         raise typer.BadParameter(str(error)) from None
 
 
+def stream_in(
+    option: Path | None, words: Sequence[str] | None, which: str = "which stream? Give one, as SYSTEM.STREAM"
+) -> tuple[Config, SystemStream]:
+    """The configuration, and the one stream that is named. ``which``: what to say where there is none. Raises
+    BadParameter, and as ``read_job`` does."""
+    config, names = split_job(option, words)
+    if len(names) != 1:
+        raise typer.BadParameter(which if not names else f"one stream, not {len(names)}")
+    return config, stream_named(names[0])
+
+
 def systems_of(config: Config) -> closing[Systems]:
     """The systems of a job, closed at the end of a ``with``."""
     return closing(Systems(config))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streambench.cli.job import JobOption, complete_words, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, complete_words, stream_in, systems_of
 from streambench.counts import counted
 from streambench.errors import MissingExtraError
 
@@ -138,10 +138,7 @@ def repair(
 
         streambench kafka repair kafka.orders -c job.properties
     """
-    settings, names = split_job(config, words)
-    if len(names) != 1:
-        raise typer.BadParameter("which stream? Give one: SYSTEM.STREAM")
-    stream = stream_named(names[0])
+    settings, stream = stream_in(config, words)
     with systems_of(settings) as systems:
         admin = systems.admin(stream.system)
         if not hasattr(admin, "abort_hanging"):

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streambench import config
 from streambench.cli.envelopes import json_row
@@ -68,17 +68,32 @@ def screen(*, is_folded: bool = True) -> Console:
     as wide as its lines."""
     from rich.console import Console
 
-    return (
-        Console(highlight=False)
-        if is_folded and sys.stdout.isatty()
-        else Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
-    )
+    if is_folded and sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=_NO_SCREEN, soft_wrap=True)
+
+
+def confirm(question: str, unasked: str) -> None:
+    """Ask at the terminal. Raises Exit at a no, and BadParameter where there is no terminal.
+
+    ``unasked``: what would be done without an answer, in words."""
+    import typer
+
+    if not may_ask():
+        raise typer.BadParameter(f"{unasked}, and there is no terminal to ask at: give --yes")
+    if not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+def warn(what: object) -> None:
+    """Print a warning on standard error."""
+    print(f"warning: {what}", file=sys.stderr)
 
 
 def warn_of_pending(found: Iterable[PendingOutputs]) -> None:
-    """Warn on standard error of what is committed and may not be in its streams yet."""
+    """Warn of what is committed and may not be in its streams yet."""
     for each in found:
-        print(f"warning: {each}", file=sys.stderr)
+        warn(each)
 
 
 class Outcome(Protocol):
@@ -96,7 +111,7 @@ def print_notes(result: Outcome) -> None:
     for line in result.passed_over.details():
         print(f"  {line}")
     if result.windows_left:
-        print(f"warning: {result.windows_left}", file=sys.stderr)
+        warn(result.windows_left)
 
 
 def print_wait(text: str) -> None:
@@ -113,8 +128,9 @@ def show_rows(
     right: Sequence[str] = (),
     folded: str | None = None,
 ) -> None:
-    """Rows as JSON lines, or as a table of these columns (``right``: those of figures); ``empty``: what to
-    say if there are none.
+    """Rows as JSON lines, or as a table of these columns; ``empty``: what to say if there are none.
+
+    ``right``: the columns of figures.
 
     ``folded``: the one column that gives way where the terminal is too narrow. Without it the terminal wraps
     the lines: a cell that is cut has lost its value."""
@@ -131,11 +147,8 @@ def show_rows(
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=column != folded,
-        )
+        justify: Literal["left", "right"] = "right" if column in right else "left"
+        table.add_column(column, justify=justify, no_wrap=column != folded)
     for row in listed:
         table.add_row(*(Text(cell(row[column])) for column in columns))
     screen(is_folded=folded is not None).print(table, crop=False)
@@ -196,11 +209,8 @@ def print_error(error: BaseException) -> None:
         return
     error = limit_error(error) or error
     frames = user_frames(error)
-    internal = (
-        ""
-        if frames or isinstance(error, (StreambenchError, OSError))
-        else f" (unexpected; {TRACEBACK}=1 shows where)"
-    )
+    is_expected = frames or isinstance(error, (StreambenchError, OSError))
+    internal = "" if is_expected else f" (unexpected; {TRACEBACK}=1 shows where)"
     print(f"error: {redacted(_of_file(error) or described(error))}{internal}", file=sys.stderr)
     if frames:
         print(frames, file=sys.stderr)

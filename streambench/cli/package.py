@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.option_groups import with_options
-from streambench.cli.output import show_rows
+from streambench.cli.output import print_json, show_rows
+from streambench.counts import first_named
+
+# Spark's part takes longer to be imported than all else.
+if TYPE_CHECKING:
+    from streambench.spark.package import Package
+    from streambench.spark.submit_lines import Target
 
 _COLUMNS = ("file", "bytes", "packed")
 _SHOWN = 3
 
 
-class FileOptions(Struct):
-    """The options of the files in the archive."""
+class PackageOptions(Struct):
+    """The options of the archive, of what it holds, and of the line that submits it."""
 
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.zip", help="The archive.", show_default="NAME.zip"),
+    ] = None
+    target: Annotated[
+        str,
+        typer.Option(metavar="local|standalone|yarn|k8s", help="The cluster that the printed line is for."),
+    ] = "local"
+    master: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Its master, for that line.", show_default=False)
+    ] = None
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="What relative paths of the job are relative to where it runs.",
+            show_default="the directory of the job",
+        ),
+    ] = None
     include: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,11 +60,10 @@ class FileOptions(Struct):
             show_default=False,
         ),
     ] = None
-
-
-class DependencyOptions(Struct):
-    """The options of the archive of packages."""
-
+    contents: Annotated[
+        bool,
+        typer.Option("--list", help="Only list what the archive would hold, and leave out; write nothing."),
+    ] = False
     with_dependencies: Annotated[
         bool,
         typer.Option(
@@ -74,36 +97,14 @@ class DependencyOptions(Struct):
             raise typer.BadParameter("it is for --with-dependencies: give that, too", param_hint=wrong)
 
 
-@with_options("files", FileOptions)
-@with_options("dependencies", DependencyOptions)
+_DEFAULTS = PackageOptions()
+
+
+@with_options("options", PackageOptions)
 def package(
     job: JobArgument = None,
     config: JobOption = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE.zip", help="The archive.", show_default="NAME.zip"),
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(metavar="local|standalone|yarn|k8s", help="The cluster that the printed line is for."),
-    ] = "local",
-    master: Annotated[
-        str | None, typer.Option(metavar="MASTER", help="Its master, for that line.", show_default=False)
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="What relative paths of the job are relative to where it runs.",
-            show_default="the directory of the job",
-        ),
-    ] = None,
-    files: FileOptions = FileOptions(),  # noqa: B008
-    contents: Annotated[
-        bool,
-        typer.Option("--list", help="Only list what the archive would hold, and leave out; write nothing."),
-    ] = False,
-    dependencies: DependencyOptions = DependencyOptions(),  # noqa: B008
+    options: PackageOptions = _DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """Write a job as one archive that spark-submit takes: its code, its configuration, the names of the
@@ -127,44 +128,52 @@ def package(
 
         streambench deploy job.zip --master "local[2]"
     """
-    dependencies.check()
+    from streambench.spark.package import package as package_of
+    from streambench.spark.submit_lines import target_named
+
+    options.check()
     settings = read_job(job, config, resolves=False)
-    packages = importlib.import_module("streambench.spark.package")
-    lines = importlib.import_module("streambench.spark.submit_lines")
-    target = lines.target_named(target)
-    found = packages.package(settings, directory, files.include or ())
-    path = output or Path(f"{found.name}{packages.ENDING}")
-    if contents:
-        rows: list[dict[str, object]] = [
-            {"file": name, "bytes": len(text), "packed": True} for name, text in sorted(found.files.items())
-        ]
-        rows += [{"file": name, "bytes": None, "packed": False} for name in found.left_out]
-        show_rows(rows, _COLUMNS, as_json=json, empty="nothing", right=("bytes",))
-        return
-    packed = path.with_name(f"{path.stem}-packages.zip") if dependencies.with_dependencies else None
-    command = lines.submit_lines(found, path, path.with_name(found.launcher), target, master, packed)
-    needed = None
-    if packed is not None:
-        needed = packages.Dependencies(packed, dependencies.platform or (), dependencies.python_version)
-    archive, program, count = found.write(path, allow_secrets=files.allow_secrets or (), dependencies=needed)
-    if json:
+    target = target_named(options.target)
+    found = package_of(settings, options.directory, options.include or ())
+    if options.contents:
+        _list(found, as_json=json)
+    else:
+        _write(found, options, target, as_json=json)
+
+
+def _list(found: Package, *, as_json: bool) -> None:
+    rows: list[dict[str, object]] = [
+        {"file": name, "bytes": len(text), "packed": True} for name, text in sorted(found.files.items())
+    ]
+    rows += [{"file": name, "bytes": None, "packed": False} for name in found.left_out]
+    show_rows(rows, _COLUMNS, as_json=as_json, empty="nothing", right=("bytes",))
+
+
+def _write(found: Package, options: PackageOptions, target: Target, *, as_json: bool) -> None:
+    """Write the archive and what goes with it, and print the line that submits it."""
+    from streambench.spark.package import ENDING, Dependencies
+    from streambench.spark.submit_lines import submit_lines
+
+    path = options.output or Path(f"{found.name}{ENDING}")
+    packed = path.with_name(f"{path.stem}-packages.zip") if options.with_dependencies else None
+    command = submit_lines(found, path, path.with_name(found.launcher), target, options.master, packed)
+    needed = None if packed is None else Dependencies(packed, options.platform or (), options.python_version)
+    archive, program, count = found.write(
+        path, allow_secrets=options.allow_secrets or (), dependencies=needed
+    )
+    if as_json:
         row = {"archive": str(archive), "program": str(program), "command": command[-1]}
         row |= {} if packed is None else {"packages": str(packed)}
-        show_rows([row], tuple(row), as_json=True, empty="")
+        print_json(row)
         return
     print(f"{archive}: {len(found.files)} files; {program} deploys it")
     if packed is not None:
         print(f"{packed}: {count} packages, {packed.stat().st_size >> 20} MiB")
     if found.left_out:
-        print(f"left out: {_some(found.left_out)}; --include takes files that are no Python")
+        left_out = first_named(found.left_out, _SHOWN)
+        print(f"left out: {left_out}; --include takes files that are no Python")
     for key, variable in sorted(found.secrets.items()):
         print(f"{key} is left out, and taken from the environment variable {variable}")
     for module in found.absent:
         print(f"{module} is imported and not installed here: it is missing in requirements.txt")
-    for line in command:
-        print(line)
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    print("\n".join(command))

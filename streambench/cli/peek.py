@@ -14,9 +14,10 @@ import typer
 
 from streambench.chunk import Undecodable
 from streambench.cli.envelopes import add_base64, json_row
-from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, JsonOption, StreamArgument, stream_in, systems_of
 from streambench.cli.output import moment, print_json, warn_of_pending
 from streambench.config import Config
+from streambench.counts import first_named
 from streambench.errors import OffsetError, described, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
@@ -81,31 +82,19 @@ def peek(
 
         streambench peek log.clicks --partition 2 --from 1000 --limit 50 --json -c job.properties
     """
-    settings, names = split_job(config, words)
-    if len(names) != 1:
-        raise typer.BadParameter(
-            "which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}"
-        )
-    stream = stream_named(names[0])
-    shown = 0
+    settings, stream = stream_in(config, words)
     warn_of_pending(pending_for(settings, [stream]))
     with systems_of(settings) as systems:
         starts = _starts(systems, stream, start, partition)
-        at_most = limit if limit is not None or follow else _LIMIT
-        view = _View(settings, stream)
+        view = _View(settings, stream, as_json=json)
         consumer = systems.consumer(stream.system, MetricsRegistry())
-        try:
-            with closing(
-                _as_they_come(consumer, starts) if follow else _by_time(consumer, starts, at_most or _LIMIT)
-            ) as found:
-                for envelope in itertools.islice(
-                    found, None if at_most is None else min(at_most, sys.maxsize)
-                ):
-                    view.show(envelope, as_json=json)
-                    shown += 1
-        except KeyboardInterrupt:
-            return
-    if not shown and not follow:
+        if follow:
+            found = _as_they_come(consumer, starts)
+        else:
+            limit = limit or _LIMIT
+            found = _by_time(consumer, starts, limit)
+        shown = view.show_all(found, limit)
+    if shown == 0 and not follow:
         places = _first_of([f"{ssp.partition} from {offset}" for ssp, offset in starts.items()])
         print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 
@@ -129,16 +118,15 @@ def _starts(
         ends = _first_of([f"{number} at {here.upcoming}" for number, here in sorted(metadata.items())])
         raise OffsetError(
             f"{stream}: {start} is beyond the end of all partitions, which is (the next offset): partition "
-            f"{ends}. Begin there with "
-            "--follow to wait for what comes, or write --from oldest, newest, or an offset before the end"
+            f"{ends}. Begin there with --follow to wait for what comes, or write --from oldest, newest, or "
+            "an offset before the end"
         )
     return starts
 
 
 def _first_of(places: Sequence[str]) -> str:
     """All of them, if they are few, else the first ones and how many more there are."""
-    shown = places if len(places) <= _SHOWN + 1 else [*places[:_SHOWN], f"and {len(places) - _SHOWN} more"]
-    return ", ".join(shown).replace(", and", " and")
+    return first_named(places, _SHOWN + 1 if len(places) == _SHOWN + 1 else _SHOWN)
 
 
 def _by_time(
@@ -189,12 +177,26 @@ def _as_json(value: Any) -> str:
 class _View:
     """Decodes and prints messages."""
 
-    def __init__(self, config: Config, stream: SystemStream) -> None:
+    def __init__(self, config: Config, stream: SystemStream, *, as_json: bool) -> None:
+        self._as_json = as_json
         self._serdes: Mapping[str, Serde | None] = dict(
             zip(("key", "message"), StreamSerdes(config).for_stream(stream), strict=True)
         )
 
-    def show(self, envelope: IncomingMessageEnvelope, *, as_json: bool) -> None:
+    def show_all(self, found: _Envelopes, limit: int | None) -> int | None:
+        """Print messages, at most so many, and close their source. Return their number; None where Ctrl-C has
+        ended it."""
+        shown = 0
+        try:
+            with closing(found):
+                for envelope in itertools.islice(found, None if limit is None else min(limit, sys.maxsize)):
+                    self._show(envelope)
+                    shown += 1
+        except KeyboardInterrupt:
+            return None
+        return shown
+
+    def _show(self, envelope: IncomingMessageEnvelope) -> None:
         problems: list[str] = []
         if isinstance(envelope, Undecodable):
             key, message = envelope.key, envelope.message
@@ -213,18 +215,16 @@ class _View:
             row["headers"] = dict(envelope.headers)
         if problems:
             row["error"] = "; ".join(problems)
-        if as_json:
+        if self._as_json:
             add_base64(row, {"key": envelope.key, "message": envelope.message}, self._serdes)
             print_json(row)
         else:
             when = moment(envelope.timestamp) if envelope.timestamp else "-"
             note = f"  [{printable(row['error'])}]" if problems else ""
-            headers = "".join(
-                f"  {printable(name)}={_shown(value)}" for name, value in (envelope.headers or {}).items()
-            )
-            print(
-                f"{envelope.ssp}@{envelope.offset}  {when}  {_shown(key)}  {_shown(message)}{headers}{note}"
-            )
+            pairs = (envelope.headers or {}).items()
+            headers = "".join(f"  {printable(name)}={_shown(value)}" for name, value in pairs)
+            where = f"{envelope.ssp}@{envelope.offset}"
+            print(f"{where}  {when}  {_shown(key)}  {_shown(message)}{headers}{note}")
 
     def _decoded(self, what: str, data: Any, problems: list[str]) -> Any:
         return readable(

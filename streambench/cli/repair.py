@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from streambench.cli.job import systems_of
-from streambench.cli.output import may_ask, show_rows
+from streambench.cli.output import confirm, show_rows
 from streambench.config import Config
 from streambench.errors import StreamSystemError, no_partition
 from streambench.model import SystemStream, SystemStreamPartition
@@ -38,25 +36,17 @@ def repair(
             if partition in (None, each)
         ]
         rows = [_row(ssp, loss) for ssp in ssps for loss in admin.damage(ssp)]
-        show_rows(
-            rows,
-            _COLUMNS,
-            as_json=as_json,
-            empty=f"{stream} is whole: nothing to repair",
-            right=("position", "bytes", "messages"),
-        )
+        empty = f"{stream} is whole: nothing to repair"
+        show_rows(rows, _COLUMNS, as_json=as_json, empty=empty, right=("position", "bytes", "messages"))
         if not rows or dry_run:
             return
         messages, size = (sum(row[name] for row in rows) for name in ("messages", "bytes"))
         what = f"at most {messages} messages ({size} bytes) of {stream}"
-        if ask and not may_ask():
-            raise typer.BadParameter(
-                f"{what} would be given up, and there is no terminal to ask at: give --yes"
+        if ask:
+            question = (
+                f"Stop all jobs that use it. Give up {what}? Damaged bytes are moved to the files above"
             )
-        if ask and not typer.confirm(
-            f"Stop all jobs that use it. Give up {what}? Damaged bytes are moved to the files above"
-        ):
-            raise typer.Exit(1)
+            confirm(question, f"{what} would be given up")
         for ssp in ssps:
             admin.repair(ssp)
     if not as_json:

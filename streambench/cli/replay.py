@@ -65,13 +65,8 @@ def replay(
     from streambench.debug.replay.replay import open as open_recording
     from streambench.debug.replay.replay_summary import summary_lines
     from streambench.debug.wording import speaking
-    from streambench.recording import Recording
 
-    with _status(f"reading {file}") as update:
-        recording = Recording.read(
-            file, lambda done, total: update(f"reading {file}: {done / max(total, 1):.0%}")
-        )
-        len(recording)  # its messages are made of the rows now
+    recording = _read(file)
     with speaking("terminal"):
         print("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
     if shrink:
@@ -87,6 +82,17 @@ def replay(
     session.abandon()
 
 
+def _read(file: Path) -> Recording:
+    from streambench.recording import Recording
+
+    with _status(f"reading {file}") as update:
+        recording = Recording.read(
+            file, lambda done, total: update(f"reading {file}: {done / max(total, 1):.0%}")
+        )
+        len(recording)  # its messages are made of the rows now
+    return recording
+
+
 def _run(session: Session, recording: Recording, until: str | None) -> None:
     """Run a recording, to its end or until a condition, and print how that ends. Raises TaskError."""
     from streambench.debug.view.step_lines import value_line
@@ -100,7 +106,8 @@ def _run(session: Session, recording: Recording, until: str | None) -> None:
     except TaskError as error:
         _print_last(session)
         print(f"it fails after {session.position:,} of {len(recording):,} messages", file=sys.stderr)
-        print("".join(f"{line}\n" for line in value_line(session.message_of(error))), end="", file=sys.stderr)
+        for line in value_line(session.message_of(error)):
+            print(line, file=sys.stderr)
         raise
     _print_last(session)
     stopped, stands = session.stopped_at, session.container.held

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job
 from streambench.cli.option_groups import Option, with_options
@@ -40,13 +40,63 @@ if TYPE_CHECKING:
     from streambench.job.running import IfRunning
 
 
-class RunOptions(RunningOption):
-    """The options of a run beside its goal."""
+class RunOptions(Struct):
+    """The options that say what runs, how far, and what is shown of it."""
+
+    until: Annotated[
+        str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")
+    ] = None
+    messages: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")
+    ] = None
+    container: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere."),
+    ] = None
+    join: Annotated[
+        bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Step it and look inside on the whole terminal; ? lists the keys.")
+    ] = False
+
+    @property
+    def goal(self) -> Until:
+        """The end of the run; None: until it is stopped."""
+        return self.messages if self.messages is not None else "caught-up" if self.until else None
+
+    def check(self, *, json: bool) -> None:
+        """Raise BadParameter where options do not go together, or there is no terminal to watch on."""
+        if self.until is not None and self.until != "caught-up":
+            raise typer.BadParameter(
+                f"'{self.until}': there is only caught-up; for a number of messages give --messages",
+                param_hint="--until",
+            )
+        if self.join and (self.goal is not None or self.container is not None):
+            raise typer.BadParameter(
+                "--join runs until Ctrl-C, with its share of the tasks: leave out --until, --messages and "
+                "--container"
+            )
+        if self.until is not None and self.messages is not None:
+            raise typer.BadParameter("--until and --messages exclude each other: give one of them")
+        if self.watch:
+            for name, given in (("--quiet", self.quiet), ("--json", json), ("--join", self.join)):
+                if given:
+                    raise typer.BadParameter(f"it does not go with {name}", param_hint="--watch")
+            from streambench.cli.watch import check_terminal
+
+            check_terminal()
+
+
+class FailureOptions(RunningOption):
+    """The options for a job that runs already, or fails."""
 
     capture: Annotated[Path | None, Option(metavar="DIR", help="Where a failure writes its capture.")] = None
 
 
 _DEFAULTS = RunOptions()
+_FAILURE_DEFAULTS = FailureOptions()
 _PLAIN_EVERY_S = 5.0
 _UNCHANGED_EVERY_S = 60.0
 
@@ -61,27 +111,12 @@ _ENDINGS = {
 
 
 @with_options("options", RunOptions)
+@with_options("failure", FailureOptions)
 def run(
     job: JobArgument = None,
     config: JobOption = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")
-    ] = None,
-    messages: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")
-    ] = None,
-    container: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="I", help="Run this container only; the others run elsewhere."),
-    ] = None,
-    join: Annotated[
-        bool, typer.Option("--join", help="Share the tasks with all others that are started like this.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing while it runs.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Step it and look inside on the whole terminal; ? lists the keys.")
-    ] = False,
     options: RunOptions = _DEFAULTS,
+    failure: FailureOptions = _FAILURE_DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """Run a job on this machine, until Ctrl-C or as the options say.
@@ -108,63 +143,56 @@ def run(
 
         streambench run job.properties --watch
     """
-    _check_options(until, messages, container, join=join)
-    if watch:
-        _check_watch(quiet=quiet, json=json, join=join)
+    options.check(json=json)
     settings = read_job(job, config)
-    if options.capture is not None:
-        path = options.capture.absolute()
+    if failure.capture is not None:
+        path = failure.capture.absolute()
         settings = settings.with_values({"task.capture": "on", "task.capture.path": path})
-    goal: Until = messages if messages is not None else "caught-up" if until is not None else None
-    if watch:
-        from streambench.cli.watch import watch as watch_job
-        from streambench.job.starting import starting
+    if options.watch:
+        _run_watched(settings, options, failure.if_running)
+    else:
+        sending = f"-c {shlex.quote(str(job or config))}"
+        hint = WaitingHint(settings, lambda stream: f"streambench send {stream} {sending}", options.messages)
+        with nullcontext() if options.quiet else showing_waits(print_wait):
+            _run_shown(settings, options, hint, failure.if_running, json=json)
 
-        alone = starting(settings, named_job(settings), "run", options.if_running, container=container)
-        with showing_waits(print_wait), alone:
-            ended = watch_job(settings, goal, container)
-        _show_end(ended, goal)
-        return
-    hint = WaitingHint(
-        settings, lambda stream: f"streambench send {stream} -c {shlex.quote(str(job or config))}", messages
-    )
-    run_job = partial(_run_shown, settings, goal, hint, container=container, join=join)
-    with nullcontext() if quiet else showing_waits(print_wait):
-        run_job(quiet=quiet, json=json, if_running=options.if_running)
+
+def _run_watched(settings: Config, options: RunOptions, if_running: IfRunning) -> None:
+    """Run the job on the whole terminal. Raises Exit where it was stopped before its goal."""
+    from streambench.cli.watch import watch
+    from streambench.job.starting import starting
+
+    number = options.container
+    alone = starting(settings, named_job(settings), "run", if_running, container=number)
+    with showing_waits(print_wait), alone:
+        ended = watch(settings, options.goal, number)
+    _show_end(ended, options.goal)
 
 
 def _run_shown(
-    settings: Config,
-    goal: Until,
-    hint: WaitingHint,
-    *,
-    container: int | None,
-    join: bool,
-    quiet: bool,
-    json: bool,
-    if_running: IfRunning,
+    settings: Config, options: RunOptions, hint: WaitingHint, if_running: IfRunning, *, json: bool
 ) -> None:
     """Run the job with a table or lines of its progress. Raises Exit where it was stopped before its goal."""
     from streambench.job.run import run as run_job
 
+    goal = options.goal
     lines = _JsonLines() if json else None
     show: OnSnapshots | None = None
     display: AbstractContextManager[object] = nullcontext()
     if lines:
-        show = None if quiet else lines.show
-    elif not quiet:
+        show = None if options.quiet else lines.show
+    elif not options.quiet:
         shown, display = run_display(live_console())
         show = _with_goal(shown, goal) if isinstance(goal, int) else shown
     try:
         with display:
-            on_restart = lines.restarted if lines else None
             result = run_job(
                 settings,
                 goal,
-                container=container,
+                container=options.container,
                 on_snapshots=_with_hint(show, hint, goal),
-                on_restart=on_restart,
-                join=join,
+                on_restart=lines.restarted if lines else None,
+                join=options.join,
                 on_hang=partial(_give_up, display),
                 if_running=if_running,
             )
@@ -191,32 +219,6 @@ def _check_end(result: RunResult, goal: Until) -> None:
         raise typer.Exit(1)
 
 
-def _check_options(until: str | None, messages: int | None, container: int | None, *, join: bool) -> None:
-    """Raise BadParameter where options do not go together."""
-    if until is not None and until != "caught-up":
-        raise typer.BadParameter(
-            f"'{until}': there is only caught-up; for a number of messages give --messages",
-            param_hint="--until",
-        )
-    if join and (until is not None or messages is not None or container is not None):
-        raise typer.BadParameter(
-            "--join runs until Ctrl-C, with its share of the tasks: leave out --until, --messages and "
-            "--container"
-        )
-    if until is not None and messages is not None:
-        raise typer.BadParameter("--until and --messages exclude each other: give one of them")
-
-
-def _check_watch(*, quiet: bool, json: bool, join: bool) -> None:
-    """Raise BadParameter where options do not go with ``--watch``, or there is no terminal."""
-    for name, given in (("--quiet", quiet), ("--json", json), ("--join", join)):
-        if given:
-            raise typer.BadParameter(f"it does not go with {name}", param_hint="--watch")
-    from streambench.cli.watch import check_terminal
-
-    check_terminal()
-
-
 def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
     """Show snapshots, and say before the first one that the run waits for messages.
 
@@ -227,12 +229,8 @@ def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
         nonlocal is_announced
         if not is_announced and all(each.state != "failed" for each in snapshots):
             is_announced = True
-            print(
-                f"it stops after {counted(messages, 'message')}, and waits for them if need be "
-                "(Ctrl-C ends it)",
-                file=sys.stderr,
-                flush=True,
-            )
+            count = counted(messages, "message")
+            print_wait(f"it stops after {count}, and waits for them if need be (Ctrl-C ends it)")
         show(snapshots)
 
     return shown
@@ -246,7 +244,7 @@ def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSn
     def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
         show(snapshots)
         if text := hint.of(snapshots):
-            print(f"{text} (Ctrl-C stops this cleanly)", file=sys.stderr, flush=True)
+            print_wait(f"{text} (Ctrl-C stops this cleanly)")
 
     return shown
 
@@ -335,9 +333,8 @@ class _JsonLines:
     def ended(self, result: RunResult) -> None:
         for each in result.containers:
             offsets = {str(ssp): list(span) for ssp, span in each.offsets.items()}
-            _show(
-                "end", **{**structs.asdict(each), "offsets": offsets, "passed_over": _plain(each.passed_over)}
-            )
+            plain = {"offsets": offsets, "passed_over": _plain(each.passed_over)}
+            _show("end", **{**structs.asdict(each), **plain})
 
 
 def _plain(passed_over: ErrorCounts) -> dict[str, object]:
@@ -360,9 +357,10 @@ def _summary(result: RunResult) -> str:
     )
     rate = f", {result.messages / result.seconds:,.0f}/s" if result.seconds else ""
     said = f"{result.passed_over}; " if result.passed_over else ""
-    restarted = [each for each in result.containers if each.restarts]
     again = "".join(
-        f"; container {each.container} was started again {_times(each.restarts)}" for each in restarted
+        f"; container {each.container} was started again {_times(each.restarts)}"
+        for each in result.containers
+        if each.restarts
     )
     ended = f"{result.job}: {_ENDINGS[result.ended]}; {done} in {result.seconds:.1f} s{rate}"
     return f"{ended}; {said}committed{again}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from streambench.cli.envelopes import encoded, envelope_of, milliseconds
-from streambench.cli.job import JobOption, JsonOption, StreamArgument, split_job, stream_named, systems_of
+from streambench.cli.job import JobOption, JsonOption, StreamArgument, stream_in, systems_of
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json
 from streambench.cli.pipes import interruptible, opened_pipe
@@ -38,8 +38,19 @@ _FLUSH_EVERY = 10_000
 _NOTHING = "nothing has been sent"
 
 
-class LineOptions(Struct, frozen=True):
-    """The options that say how lines become messages."""
+class SendOptions(Struct, frozen=True):
+    """The options that say where lines come from, and how they become messages."""
+
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="A file with the lines; else standard input.",
+            show_default=False,
+        ),
+    ] = None
 
     key_field: Annotated[
         str | None, typer.Option(metavar="FIELD", help="The field of each object that is the message's key.")
@@ -86,27 +97,41 @@ class LineOptions(Struct, frozen=True):
         ),
     ] = False
     text: Annotated[bool, typer.Option("--text", "-t", help="Each line is a text, not JSON.")] = False
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")
+    ] = False
+
+    def check(self) -> None:
+        """Raise BadParameter for a header or a time that is none, and for options that exclude each other."""
+        _headers(self.headers or ())
+        _time(self.timestamp)
+        of_lines: dict[str, object] = {
+            "--key-field": self.key_field,
+            "--timestamp-field": self.timestamp_field,
+            "--text": self.text,
+        }
+        time: dict[str, object] = {"--timestamp": self.timestamp}
+        of_source = {"--input": self.source, "--follow": self.follow, "--envelopes": self.envelopes}
+        first, others = "", dict[str, object]()
+        if self.tombstones:
+            first, others = "--tombstone", of_lines | of_source
+        elif self.envelopes:
+            first, others = "--envelopes", of_lines | {"--header": self.headers} | time
+        elif self.timestamp_field is not None:
+            first, others = "--timestamp-field", time
+        wrong = next((name for name, value in others.items() if value not in (None, False, [])), None)
+        if wrong is not None:
+            raise typer.BadParameter(f"{first} and {wrong} exclude each other")
 
 
-@with_options("how", LineOptions)
+_DEFAULTS = SendOptions()
+
+
+@with_options("options", SendOptions)
 def send(
     words: StreamArgument = None,
     config: JobOption = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="A file with the lines; else standard input.",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    how: LineOptions,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Send lines as they come, not after the end of the input.")
-    ] = False,
+    options: SendOptions = _DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """Send messages to a stream: one JSON value per line, written with the serdes that the configuration
@@ -140,37 +165,16 @@ def send(
         streambench peek log.old --json --limit 1000000 -c job.properties | streambench send log.new
         --envelopes -c job.properties
     """
-    settings, names = split_job(config, words)
-    if len(names) != 1:
-        raise typer.BadParameter(
-            "to which stream? Give one, as SYSTEM.STREAM" if not names else f"one stream, not {len(names)}"
-        )
-    stream = stream_named(names[0])
-    form = _Form(
-        how.key_field, how.partition, how.timestamp_field, _headers(how.headers or []), _time(how.timestamp),
-        how.text, how.envelopes,
-    )  # fmt: skip
-    _check_together(form, how.tombstones, source, follow=follow)
+    settings, stream = stream_in(config, words, "to which stream? Give one, as SYSTEM.STREAM")
+    options.check()
     try:
-        sent = _send(settings, stream, source, form, how.tombstones or [], follow=follow)
+        sent = _send(settings, stream, options)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(*(interrupt.args or [_NOTHING])) from None
     if json:
         print_json({"stream": str(stream), "messages": sent})
     else:
         print(f"sent {counted(sent, 'message')} to {stream}")
-
-
-class _Form(Struct, frozen=True):
-    """The way in which lines become messages, as the options say."""
-
-    key_field: str | None
-    partition: int | None
-    timestamp_field: str | None
-    headers: Mapping[str, bytes] | None
-    timestamp: int | None
-    text: bool
-    envelopes: bool
 
 
 def _headers(given: Sequence[str]) -> dict[str, bytes] | None:
@@ -194,52 +198,22 @@ def _time(given: str | None) -> int | None:
         raise typer.BadParameter(str(error), param_hint="--timestamp") from None
 
 
-def _check_together(
-    form: _Form, tombstones: Sequence[str] | None, source: Path | None, *, follow: bool
-) -> None:
-    """Raise BadParameter for options that exclude each other."""
-    of_lines = {"--key-field": form.key_field, "--timestamp-field": form.timestamp_field, "--text": form.text}
-    of_all = {"--header": form.headers, "--timestamp": form.timestamp}
-    first = ""
-    others: dict[str, object] = {}
-    if tombstones:
-        first, others = (
-            "--tombstone",
-            {**of_lines, "--input": source, "--follow": follow, "--envelopes": form.envelopes},
-        )
-    elif form.envelopes:
-        first, others = "--envelopes", {**of_lines, **of_all}
-    elif form.timestamp_field is not None:
-        first, others = "--timestamp-field", {"--timestamp": form.timestamp}
-    wrong = next((name for name, value in others.items() if value not in (None, False)), None)
-    if wrong is not None:
-        raise typer.BadParameter(f"{first} and {wrong} exclude each other")
-
-
-def _send(
-    settings: Config,
-    stream: SystemStream,
-    source: Path | None,
-    form: _Form,
-    tombstones: Sequence[str],
-    *,
-    follow: bool,
-) -> int:
+def _send(settings: Config, stream: SystemStream, options: SendOptions) -> int:
     """Send what is in the source; how many messages that was."""
     with systems_of(settings) as systems, ExitStack() as files:
         try:
             partitions = len(systems.metadata([stream])[stream])
         except UnknownStreamError as error:
             raise UnknownStreamError(f"{error}{systems.remedy(stream.system, str(stream))}") from None
-        if form.partition is not None and form.partition >= partitions:
-            raise no_partition(stream, form.partition, partitions)
-        encoder = _Encoder(settings, stream, form, partitions)
-        deleted = encoder.tombstones(tombstones)
-        lines = _Lines(None if deleted else source, files)
+        if options.partition is not None and options.partition >= partitions:
+            raise no_partition(stream, options.partition, partitions)
+        encoder = _Encoder(settings, stream, options, partitions)
+        deleted = encoder.tombstones(options.tombstones or ())
+        lines = _Lines(None if deleted else options.source, files)
         with writing(systems, stream, partitions, _SOURCE) as writer:
             if deleted:
                 _write(writer, deleted, flush_every=_FLUSH_EVERY)
-            elif follow:
+            elif options.follow:
                 _write(writer, encoder.each(lines.once(), lines.name), flush_every=1)
             else:
                 _write(writer, encoder.checked(lines), flush_every=_FLUSH_EVERY)
@@ -282,38 +256,39 @@ class _Lines:
 class _Encoder:
     """Makes messages of lines."""
 
-    def __init__(self, config: Config, stream: SystemStream, form: _Form, partitions: int) -> None:
+    def __init__(self, config: Config, stream: SystemStream, options: SendOptions, partitions: int) -> None:
         self._stream = stream
-        self._form = form
+        self._options = options
+        self._headers = _headers(options.headers or ())
+        self._time = _time(options.timestamp)
         self._partitions = partitions
         self._serdes = self._key_serde, self._message_serde = StreamSerdes(config).for_stream(stream)
         self._as_it_stands = self._message_serde is None or isinstance(self._message_serde, BytesSerde)
-        fields = form.key_field, form.timestamp_field
-        self._is_json = any(each is not None for each in fields) or not (form.text or self._as_it_stands)
+        fields = options.key_field, options.timestamp_field
+        self._is_json = any(each is not None for each in fields) or not (options.text or self._as_it_stands)
 
     def tombstones(self, keys: Sequence[str]) -> list[OutgoingMessageEnvelope]:
         """Messages of null with these keys. Raises SerdeError."""
-        form = self._form
-        return [
-            OutgoingMessageEnvelope(
-                self._stream, None, self._written_key(key), None, form.partition, form.timestamp, form.headers
-            )
-            for key in keys
-        ]
+        return [self._envelope(None, self._written_key(key), self._time) for key in keys]
+
+    def _envelope(
+        self, message: bytes | None, key: bytes | None, time: int | None
+    ) -> OutgoingMessageEnvelope:
+        partition = self._options.partition
+        return OutgoingMessageEnvelope(self._stream, message, key, None, partition, time, self._headers)
 
     def _written_key(self, key: str) -> bytes | None:
         """The key that was written on the command line: text, or JSON for a serde of anything else."""
-        if self._key_serde is None or isinstance(
-            self._key_serde, (BytesSerde, StringSerde, EncodedStringSerde)
-        ):
-            return encoded(self._key_serde, key, "key")
+        serde = self._key_serde
+        if serde is None or isinstance(serde, (BytesSerde, StringSerde, EncodedStringSerde)):
+            return encoded(serde, key, "key")
         try:
             value = json_value(key.encode())
         except ValueError:
             value = key
         if value is None:
             raise SerdeError("a tombstone needs a key that is not null")
-        return encoded(self._key_serde, value, "key")
+        return encoded(serde, value, "key")
 
     def checked(self, lines: _Lines) -> Iterator[OutgoingMessageEnvelope]:
         """All messages, once every line has been found to be right."""
@@ -337,40 +312,30 @@ class _Encoder:
                     raise SerdeError(f"{name}, line {number}: {described(error)}") from error
 
     def _message(self, line: bytes) -> OutgoingMessageEnvelope:
-        form = self._form
-        if form.envelopes:
-            envelope = envelope_of(line, self._stream, self._serdes, form.partition)
+        options = self._options
+        if options.envelopes:
+            envelope = envelope_of(line, self._stream, self._serdes, options.partition)
             if envelope.partition is not None and envelope.partition >= self._partitions:
-                raise SerdeError(
-                    f"{no_partition(self._stream, envelope.partition, self._partitions)}; --partition N "
-                    "sends all to one"
-                )
+                wrong = no_partition(self._stream, envelope.partition, self._partitions)
+                raise SerdeError(f"{wrong}; --partition N sends all to one")
             return envelope
         value = self._json(line) if self._is_json else None
-        key = (
-            None
-            if form.key_field is None
-            else encoded(self._key_serde, self._field(value, form.key_field, "--key-field"), "key")
-        )
-        time = form.timestamp
-        if form.timestamp_field is not None:
-            time = milliseconds(self._field(value, form.timestamp_field, "--timestamp-field"))
-        message = (
-            line
-            if self._as_it_stands
-            else encoded(self._message_serde, line.decode() if form.text else value, "message")
-        )
-        return OutgoingMessageEnvelope(self._stream, message, key, None, form.partition, time, form.headers)
+        key, time = None, self._time
+        message: bytes | None = line
+        if options.key_field is not None:
+            key = encoded(self._key_serde, self._field(value, options.key_field, "--key-field"), "key")
+        if options.timestamp_field is not None:
+            time = milliseconds(self._field(value, options.timestamp_field, "--timestamp-field"))
+        if not self._as_it_stands:
+            message = encoded(self._message_serde, line.decode() if options.text else value, "message")
+        return self._envelope(message, key, time)
 
     def _json(self, line: bytes) -> Any:
         try:
             value = json_value(line)
         except ValueError as error:
-            hint = (
-                ""
-                if self._form.text or self._form.key_field is not None
-                else "; --text sends lines that are none"
-            )
+            is_needed = self._options.text or self._options.key_field is not None
+            hint = "" if is_needed else "; --text sends lines that are none"
             raise SerdeError(f"this is not JSON: {error}{hint}") from None
         check_names_differ(line)
         return value
@@ -379,9 +344,8 @@ class _Encoder:
         if not isinstance(value, dict):
             raise SerdeError(f"{option} {name} needs a JSON object, not {type(value).__name__}")
         if name not in value:
-            raise SerdeError(
-                f"there is no field '{name}' to take the {'key' if option == '--key-field' else 'time'} from"
-            )
+            what = "key" if option == "--key-field" else "time"
+            raise SerdeError(f"there is no field '{name}' to take the {what} from")
         return value[name]
 
 
@@ -392,22 +356,21 @@ def _write(writer: Writer, messages: Iterable[OutgoingMessageEnvelope], *, flush
     except KeyboardInterrupt:
         if writer.sent == 0:
             raise KeyboardInterrupt(_NOTHING) from None
-        least = "" if _saved(writer) else "at least "
-        raise KeyboardInterrupt(f"sent before that: {least}{counted(writer.durable, 'message')}") from None
+        raise KeyboardInterrupt(f"sent before that: {_saved(writer)}") from None
     except StreambenchError as error:
         if writer.sent == 0:
             raise
-        certain = _saved(writer)
+        how_many = _saved(writer)
         if not writer.durable:
             raise
-        how_many = f"{'' if certain else 'at least '}{counted(writer.durable, 'message')}"
         raise StreamSystemError(f"{error}; {how_many} before it have been sent") from error
 
 
-def _saved(writer: Writer) -> bool:
-    """Make durable what was sent before an error; whether that is certain now."""
+def _saved(writer: Writer) -> str:
+    """Make durable what was sent before an error, and say how many messages are."""
+    least = ""
     try:
         writer.flush()
     except StreambenchError:
-        return False
-    return True
+        least = "at least "
+    return f"{least}{counted(writer.durable, 'message')}"

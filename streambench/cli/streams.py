@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from streambench.cli.groups import COLUMNS, FIGURES, group_rows, readers, silent_systems
 from streambench.cli.job import (
@@ -17,9 +18,11 @@ from streambench.cli.job import (
     stream_named,
     systems_of,
 )
-from streambench.cli.output import may_ask, print_error, show_rows, warn_of_pending
+from streambench.cli.option_groups import with_options
+from streambench.cli.output import confirm, print_error, show_rows, warn_of_pending
 from streambench.cli.repair import repair
 from streambench.config import Config
+from streambench.counts import counted
 from streambench.errors import (
     CorruptDataError,
     StreambenchError,
@@ -44,15 +47,45 @@ _VERBS = ("list", "create", "grow", "repair", "delete")
 
 
 def _complete(context: typer.Context, incomplete: str) -> list[str]:
-    words = context.params.get("words") or []
-    verbs = (
-        []
-        if any(word in _VERBS for word in words)
-        else [verb for verb in _VERBS if verb.startswith(incomplete)]
-    )
+    is_given = any(word in _VERBS for word in context.params.get("words") or [])
+    verbs = [] if is_given else [verb for verb in _VERBS if verb.startswith(incomplete)]
     return [*verbs, *complete_words(context, incomplete)]
 
 
+class StreamsOptions(Struct):
+    """The options of the actions on streams."""
+
+    partitions: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1."),
+    ] = None
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Who reads what, and how far: a row per job and partition.")
+    ] = False
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="repair: this partition only; else all of them.")
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="repair: only say what would be lost.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete, repair: do not ask.")] = False
+
+    def check(self, verb: str) -> None:
+        """Raise BadParameter for options that do not go with an action."""
+        if self.partitions is not None and verb not in ("create", "grow"):
+            raise typer.BadParameter("--partitions goes with create and grow only")
+        if self.partitions is None and verb == "grow":
+            raise typer.BadParameter("to how many partitions? Give --partitions")
+        if (self.partition is not None or self.dry_run) and verb != "repair":
+            raise typer.BadParameter(
+                f"{'--dry-run' if self.dry_run else '--partition'} goes with repair only"
+            )
+        if self.groups and verb != "list":
+            raise typer.BadParameter("--groups only lists")
+
+
+_DEFAULTS = StreamsOptions()
+
+
+@with_options("options", StreamsOptions)
 def streams(
     words: Annotated[
         list[str] | None,
@@ -63,18 +96,7 @@ def streams(
         ),
     ] = None,
     config: JobOption = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="create, grow: how many; else as configured, else 1."),
-    ] = None,
-    groups: Annotated[
-        bool, typer.Option("--groups", help="Who reads what, and how far: a row per job and partition.")
-    ] = False,
-    partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="repair: this partition only; else all of them.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="repair: only say what would be lost.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="delete, repair: do not ask.")] = False,
+    options: StreamsOptions = _DEFAULTS,
     json: JsonOption = False,
 ) -> None:
     """List the streams of a job's systems, one row per partition; create one; give one more partitions;
@@ -107,33 +129,22 @@ def streams(
         streambench streams delete log.numbers -c job.properties
     """
     settings, verb, names = _understood(config, list(words or []))
-    if partitions is not None and verb not in ("create", "grow"):
-        raise typer.BadParameter("--partitions goes with create and grow only")
-    if partitions is None and verb == "grow":
-        raise typer.BadParameter("to how many partitions? Give --partitions")
-    if (partition is not None or dry_run) and verb != "repair":
-        raise typer.BadParameter(f"{'--dry-run' if dry_run else '--partition'} goes with repair only")
-    if groups and verb != "list":
-        raise typer.BadParameter("--groups only lists")
-    if groups:
-        with systems_of(settings) as systems:
-            only = names[0] if names else None
-            silent = silent_systems(settings, only, patience_s=_PATIENCE_S)
-            rows = group_rows(settings, systems, only, silent)
-            show_rows(
-                rows, COLUMNS, as_json=json, empty="nothing has been read by any job yet", right=FIGURES
-            )
-        _show(list(silent.values()))
+    options.check(verb)
+    only = names[0] if names else None
+    if options.groups:
+        _list_groups(settings, only, as_json=json)
     elif verb == "list":
-        _list(settings, names[0] if names else None, as_json=json)
+        _list(settings, only, as_json=json)
     elif verb == "create":
-        _create(settings, names[0], partitions)
-    elif partitions is not None and verb == "grow":
-        _grow(settings, names[0], partitions)
+        _create(settings, names[0], options.partitions)
+    elif options.partitions is not None and verb == "grow":
+        _grow(settings, names[0], options.partitions)
     elif verb == "repair":
-        repair(settings, names[0], partition, ask=not yes, dry_run=dry_run, as_json=json)
+        repair(
+            settings, names[0], options.partition, ask=not options.yes, dry_run=options.dry_run, as_json=json
+        )
     else:
-        _delete(settings, names[0], ask=not yes)
+        _delete(settings, names[0], ask=not options.yes)
 
 
 def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[SystemStream]]:
@@ -153,6 +164,15 @@ def _understood(option: Any, words: list[str]) -> tuple[Config, str, list[System
     return settings, verb, [stream_named(name) for name in names]
 
 
+def _list_groups(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
+    with systems_of(config) as systems:
+        silent = silent_systems(config, only, patience_s=_PATIENCE_S)
+        rows = group_rows(config, systems, only, silent)
+        empty = "nothing has been read by any job yet"
+        show_rows(rows, COLUMNS, as_json=as_json, empty=empty, right=FIGURES)
+    _show(list(silent.values()))
+
+
 def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
     with systems_of(config) as systems:
         problems: list[StreambenchError] = []
@@ -166,9 +186,8 @@ def _list(config: Config, only: SystemStream | None, *, as_json: bool) -> None:
         for stream, partitions in metadata.items():
             for partition, here in sorted(partitions.items()):
                 upcoming = here.upcoming if stream in kept else None
-                yield dict(
-                    zip(_COLUMNS, (str(stream), partition, here.oldest, here.newest, upcoming), strict=True)
-                )
+                row = (str(stream), partition, here.oldest, here.newest, upcoming)
+                yield dict(zip(_COLUMNS, row, strict=True))
 
     if metadata or not problems:
         show_rows(rows(), _COLUMNS, as_json=as_json, empty="there are no streams yet", right=_COLUMNS[1:])
@@ -210,17 +229,13 @@ def _create(config: Config, stream: SystemStream, partitions: int | None) -> Non
         try:
             made = systems.create(stream, partitions)
         except StreamExistsError:
-            if (
-                partitions is not None
-                or f"systems.{stream.system}.streams.{stream.stream}.partitions" in config
-            ):
+            is_asked = f"systems.{stream.system}.streams.{stream.stream}.partitions" in config
+            if partitions is not None or is_asked:
                 raise
             made = False  # no other number was asked for
         number = len(systems.metadata([stream])[stream])
-    print(
-        f"{stream} {'has been created' if made else 'is there already'}, with {number} "
-        f"partition{'s' if number != 1 else ''}"
-    )
+    what = "has been created" if made else "is there already"
+    print(f"{stream} {what}, with {counted(number, 'partition')}")
 
 
 def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
@@ -231,7 +246,7 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
                 f"{stream} has {before} partitions; a stream can get more of them, not fewer"
             )
         systems.admin(stream.system).grow(stream, partitions)
-    print(f"{stream} has {partitions} partition{'s' if partitions != 1 else ''} now; it had {before}")
+    print(f"{stream} has {counted(partitions, 'partition')} now; it had {before}")
     if partitions > before:
         print(_KEYS_MOVE)
 
@@ -239,13 +254,11 @@ def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:
     with systems_of(config) as systems:
         systems.metadata([stream])
-        if ask and not may_ask():
-            raise typer.BadParameter(
-                f"{stream} would be deleted with all it holds, and there is no terminal to ask at: give --yes"
-            )
         jobs = readers(config, stream)
         read_by = f" (jobs that have read it: {', '.join(jobs)})" if jobs else ""
-        if ask and not typer.confirm(f"Delete {stream} with all it holds?{read_by}"):
-            raise typer.Exit(1)
+        if ask:
+            confirm(
+                f"Delete {stream} with all it holds?{read_by}", f"{stream} would be deleted with all it holds"
+            )
         systems.admin(stream.system).delete(stream)
     print(f"{stream} has been deleted{read_by}")
