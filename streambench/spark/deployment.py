@@ -23,7 +23,8 @@ from streambench.spark.backfill import Backfill
 from streambench.spark.master import check_master
 from streambench.spark.plan import Offsets, make_plan
 from streambench.spark.result import DeployResult
-from streambench.spark.rounds import Deployment, Watching
+from streambench.spark.round import Watching
+from streambench.spark.rounds import Deployment
 from streambench.spark.session import check_settings, require
 from streambench.spark.shared_session import SharedSession
 from streambench.spark.shipment import without_effect

@@ -23,7 +23,8 @@ from streambench.spark.deployment import check_watching, checked
 from streambench.spark.master import check_master
 from streambench.spark.plan import DeployPlan
 from streambench.spark.result import DeployError, DeployProgress, DeployResult, TakenOverError
-from streambench.spark.rounds import LOOK_S, Deployment, OnProgress
+from streambench.spark.round import LOOK_S, OnProgress
+from streambench.spark.rounds import Deployment
 from streambench.spark.session import require
 from streambench.spark.shared_session import SharedSession
 

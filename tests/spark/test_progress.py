@@ -7,13 +7,11 @@ import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
-from streambench import Config
 from streambench.container.observe.snapshot import left_until
 from streambench.spark import ContainerProgress, DeployProgress
 from streambench.spark.progress import Address, Listener, ProgressReporter
 from streambench.spark.progress_view import description_of, line_of, view_of
-from streambench.spark.rounds import Deployment
-from streambench.spark.shared_session import SharedSession
+from streambench.spark.round import interrupt, reporting_containers
 from streambench.spark.spark_job import SparkJob
 
 
@@ -194,11 +192,10 @@ def test_an_interrupt_returns_when_no_container_reports_any_more() -> None:
         reporter.close()
 
     reporting = threading.Thread(target=go_on)
-    deployment = Deployment(Config({}), None, SharedSession(None, None), "refuse", {})
     with Listener("127.0.0.1", [ContainerProgress(number=0), ContainerProgress(number=1)]) as listener:
         reporter = ProgressReporter(listener.address, 0, 0)
         reporter.report("running")
-        deployment._interrupt(cast(SparkJob, Cancelled()), "job-1", listener)
+        interrupt(cast(SparkJob, Cancelled()), "job-1", lambda: reporting_containers(listener))
         [first, second] = listener.read().each
     assert (first.messages, second.stage) == (9, "waiting")
     reporting.join()

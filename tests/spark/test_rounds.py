@@ -14,7 +14,7 @@ from streambench import OutgoingMessageEnvelope, StreamTask, SystemStream
 from streambench.errors import OffsetError, StreamSystemError
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.spark import outcome, spark_job
-from streambench.spark import rounds as rounds_module
+from streambench.spark import round as round_module
 from streambench.spark.history import runs
 from streambench.spark.result import DeployError, DeployProgress, DeployTaskError, TakenOverError
 from streambench.spark.rounds import Deployment
@@ -236,7 +236,7 @@ def test_a_second_interrupt_does_not_wait_for_checkpoints_out_of_reach(
             monkeypatch.setattr(outcome, "reached", unreachable)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(rounds_module, "_AT_ONCE_S", 0.01)
+    monkeypatch.setattr(round_module, "_AT_ONCE_S", 0.01)
     with deployment(job, Forward, spark, show) as rounds, pytest.raises(KeyboardInterrupt):
         rounds.caught_up()
     assert waited == []
