@@ -32,6 +32,7 @@ _REFUSE = RunningOption()
 _FIGURES = ("partition", "processed", "start", "next", "upcoming", "lag", "again")
 _COLUMNS = ("task", "stream", "partition", "processed", "start", "next", "upcoming", "lag", "commit", "time")
 _HISTORY = ("commit", "time", "task", "stream", "partition", "processed", "start", "next", "again")
+_HEADS = {"processed": "checkpointed (last processed)"}
 
 
 class CheckpointsOptions(Struct):
@@ -62,8 +63,8 @@ def checkpoints(
     json: JsonOption = False,
     running: RunningOption = _REFUSE,
 ) -> None:
-    """Show the checkpoints of a job: per task and input partition the last message processed, and how many
-    are left (lag).
+    """Show the checkpoints of a job, per task and input partition. The checkpointed offset is that of the
+    last message processed; lag is how many are left.
 
     --history lists the commits that are kept; "again" is how many messages going back to one of them would do
     again.
@@ -115,7 +116,7 @@ def checkpoints(
 
 def _show(rows: Iterator[dict[str, Any]], columns: Sequence[str], name: str, *, as_json: bool) -> None:
     empty = f"{name} has no checkpoints yet"
-    show_rows(rows, columns, as_json=as_json, empty=empty, right=_FIGURES)
+    show_rows(rows, columns, as_json=as_json, empty=empty, right=_FIGURES, heads=_HEADS)
 
 
 def _row(systems: Systems, task: str, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from streambench import config
@@ -126,11 +127,12 @@ def show_rows(
     as_json: bool,
     empty: str = "",
     right: Sequence[str] = (),
+    heads: Mapping[str, str] = MappingProxyType({}),
     folded: str | None = None,
 ) -> None:
     """Rows as JSON lines, or as a table of these columns; ``empty``: what to say if there are none.
 
-    ``right``: the columns of figures.
+    ``right``: the columns of figures. ``heads``: the heads of columns that are not called by their names.
 
     ``folded``: the one column that gives way where the terminal is too narrow. Without it the terminal wraps
     the lines: a cell that is cut has lost its value."""
@@ -148,7 +150,7 @@ def show_rows(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in right else "left"
-        table.add_column(column, justify=justify, no_wrap=column != folded)
+        table.add_column(heads.get(column, column), justify=justify, no_wrap=column != folded)
     for row in listed:
         table.add_row(*(Text(cell(row[column])) for column in columns))
     screen(is_folded=folded is not None).print(table, crop=False)

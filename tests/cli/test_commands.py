@@ -329,6 +329,7 @@ def test_after_a_kill_nothing_is_lost_and_the_checkpoint_is_whole(project: Proje
 def test_a_run_can_be_rewound_to_the_beginning_and_to_a_place(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
+    assert "checkpointed (last processed)" in project.ok("checkpoints", *C).splitlines()[0]
     project.ok("checkpoints", "--rewind", "log.numbers.1@3", "--yes", *C)
     assert [(row["partition"], row["next"], row["lag"]) for row in project.rows("checkpoints")] == [
         (0, "5", 0),
