@@ -1,20 +1,21 @@
-"""The settings of a kind of system, declared once: a struct whose fields are its keys.
+"""The settings of a kind of system, declared once: a dataclass whose fields are its keys.
 
 The field ``post_retry_ms`` is the key ``post.retry.ms`` below ``systems.<s>.``, or below
-``systems.<s>.streams.<t>.``. Its type says what may be written, its ``doc`` the description and the smallest
-number. A ``SettingsTable`` joins the structs of one kind of system; ``streambench keys`` and the reference
-page are printed from it.
+``systems.<s>.streams.<t>.``. Its type says what may be written, its ``setting`` the default, the description
+and the smallest number. A ``SettingsTable`` joins the declarations of one kind of system; ``streambench
+keys`` and the reference page are printed from it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NamedTuple, Self, get_args, get_origin
+from typing import Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import Struct
 
 from streambench import config_keys
 from streambench.config import Config
@@ -37,14 +38,18 @@ class Secret(Struct, frozen=True):
         return [("key", self.key)]
 
 
-class _Doc(NamedTuple):
-    description: str
-    least: int | None
+def setting(default: Any, description: str, *, least: int | None = None) -> Any:
+    """Declare a field. ``default``: its value where there is none; ``least``: the smallest number that may
+    be written."""
+    metadata = {"description": description, "least": least}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
-def doc(description: str, *, least: int | None = None) -> _Doc:
-    """Describe a field, in its annotation. ``least``: the smallest number that may be written."""
-    return _Doc(description, least)
+def required(description: str) -> Any:
+    """Declare a field without a default: to leave it out is an error."""
+    return field(metadata={"description": description, "least": None})
 
 
 class _Field(NamedTuple):
@@ -57,8 +62,9 @@ class _Field(NamedTuple):
     is_required: bool
 
 
-class SystemSettings(Struct, frozen=True, kw_only=True):
-    """Base of declarations: derive from it, with one field per key."""
+@dataclass(frozen=True, kw_only=True)
+class SystemSettings:
+    """Base of declarations: derive a dataclass from it, with one field per key."""
 
     @classmethod
     def read(cls, config: Config, system: str, stream: str | None = None) -> Self:
@@ -74,10 +80,8 @@ class SystemSettings(Struct, frozen=True, kw_only=True):
         the key."""
         known = fields(type(self))
         source = config or Config({prefix + name: value for name, value in texts.items()})
-        return structs.replace(
-            self,
-            **{(field := name.replace(".", "_")): _at(source, known[field], prefix + name) for name in texts},
-        )
+        named = {name: name.replace(".", "_") for name in texts}
+        return replace(self, **{own: _at(source, known[own], prefix + name) for name, own in named.items()})
 
 
 class SettingsTable:
@@ -153,26 +157,34 @@ class SettingsTable:
                 raise config.error(key, f"is no setting of the streams of {self.kind} systems; {hint}")
 
 
-@cache
+_fields: dict[type[SystemSettings], dict[str, _Field]] = {}
+
+
 def fields(declaration: type[SystemSettings]) -> dict[str, _Field]:
     """Return the fields of a declaration by name."""
-    return {each.name: _field(each) for each in structs.fields(declaration)}
+    if declaration not in _fields:
+        types = get_type_hints(declaration)
+        _fields[declaration] = {
+            each.name: _field(each, types[each.name]) for each in dataclasses.fields(declaration)
+        }
+    return _fields[declaration]
 
 
 _KINDS: dict[type, Kind] = {int: "integer", bool: "boolean", tuple: "names", Path: "path"}
 
 
-def _field(field: structs.FieldInfo) -> _Field:
-    declared, description = get_args(field.type)
-    types = [each for each in get_args(declared) if each is not NoneType]
-    is_union = NoneType in get_args(declared)
-    declared = types[0] if is_union else declared
-    values = get_args(declared) if get_origin(declared) is Literal else ()
-    kind = str if values else get_origin(declared) or declared
-    default = None if field.default is NODEFAULT or field.default == () else _written(field.default)
-    name = field.name.replace("_", ".") + (".<n>" if kind is dict else "")
-    key = Key(name, _KINDS.get(kind, "text"), default, description.description, values, description.least)
-    return _Field(field.name, kind, key, field.required and not is_union)
+def _field(declared: dataclasses.Field[Any], type_: Any) -> _Field:
+    types = [each for each in get_args(type_) if each is not NoneType]
+    is_optional = NoneType in get_args(type_)
+    type_ = types[0] if is_optional else type_
+    values = get_args(type_) if get_origin(type_) is Literal else ()
+    kind = str if values else get_origin(type_) or type_
+    is_required = declared.default is MISSING
+    default = None if is_required or declared.default == () else _written(declared.default)
+    name = declared.name.replace("_", ".") + (".<n>" if kind is dict else "")
+    description, least = declared.metadata["description"], declared.metadata["least"]
+    key = Key(name, _KINDS.get(kind, "text"), default, description, values, least)
+    return _Field(declared.name, kind, key, is_required and kind is not dict)
 
 
 def _written(default: Any) -> str | None:
@@ -184,10 +196,10 @@ def _written(default: Any) -> str | None:
 
 def _keys(declarations: Iterable[type[SystemSettings]]) -> Iterator[Key]:
     for declaration in declarations:
-        for field in fields(declaration).values():
-            yield field.key
-            if field.type is Secret:
-                name, noun = field.key.pattern, field.key.pattern.rpartition(".")[2]
+        for each in fields(declaration).values():
+            yield each.key
+            if each.type is Secret:
+                name, noun = each.key.pattern, each.key.pattern.rpartition(".")[2]
                 yield Key(f"{name}.env", "text", None, f"the environment variable that holds the {noun}")
                 yield Key(f"{name}.file", "path", None, f"the file that holds the {noun}")
 

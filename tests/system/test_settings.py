@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pytest
 from rich.pretty import pretty_repr
 
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.system.settings import Secret, SettingsTable, SystemSettings, doc
+from streambench.system.settings import Secret, SettingsTable, SystemSettings, required, setting
 
 
-class Box(SystemSettings, frozen=True):
-    url: Annotated[str, doc("where it is")]
-    retry_ms: Annotated[int, doc("how long", least=1)] = 1000
-    ca: Annotated[Path | None, doc("certificates")] = None
-    limit: Annotated[int | None, doc("the most", least=0)] = None
-    token: Annotated[Secret | None, doc("the token")] = None
+@dataclass(frozen=True, kw_only=True)
+class Box(SystemSettings):
+    url: str = required("where it is")
+    retry_ms: int = setting(1000, "how long", least=1)
+    ca: Path | None = setting(None, "certificates")
+    limit: int | None = setting(None, "the most", least=0)
+    token: Secret | None = setting(None, "the token")
 
 
-class Shape(SystemSettings, frozen=True):
-    form: Annotated[Literal["round", "square"], doc("the form")] = "round"
-    follow: Annotated[bool, doc("go on")] = False
-    names: Annotated[tuple[str, ...], doc("names")] = ()
-    arguments: Annotated[dict[str, str], doc("more")] = {}  # noqa: RUF012 - never changed
+@dataclass(frozen=True, kw_only=True)
+class Shape(SystemSettings):
+    form: Literal["round", "square"] = setting("round", "the form")
+    follow: bool = setting(False, "go on")
+    names: tuple[str, ...] = setting((), "names")
+    arguments: dict[str, str] = setting({}, "more")
 
 
 TABLE = SettingsTable("box", system=(Box,), both=(Shape,))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from streambench.config import Config, masked
 from streambench.errors import ConfigError
-from streambench.system.settings import SettingsTable, SystemSettings, doc
+from streambench.system.settings import SettingsTable, SystemSettings, required, setting
 
 _URL = (
     "where the broker is, as amqp://user:${env:NAME}@host:port/vhost, the password quoted as in a url "
@@ -20,100 +21,94 @@ _URL = (
 )
 
 
-class Connecting(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Connecting(SystemSettings):
     """The broker of a system, and how long it is waited for. The repr shows no values."""
 
-    url: Annotated[str, doc(_URL)]
-    patience_ms: Annotated[int, doc("how long a broker may be away before it fails", least=1)] = 120_000
-    connect_timeout_ms: Annotated[
-        int, doc("how long a broker may take to answer at the start, and at the end", least=1)
-    ] = 5_000
-    acknowledge_ms: Annotated[
-        int, doc("the container commits at least so often, so that the broker is answered", least=1)
-    ] = 250
-    max_message_bytes: Annotated[
-        int, doc("the most that a message may have; for the broker to allow, too", least=1)
-    ] = 128 << 20
-    send_buffer_bytes: Annotated[
-        int, doc("how much a sender keeps until the broker has confirmed it", least=1)
-    ] = 32 << 20
-    tls_ca: Annotated[
-        Path | None, doc("a file with the certificates to trust. Default: those of this machine")
-    ] = None
-    tls_certificate: Annotated[
-        Path | None, doc("a file with this client's own certificate, and its key unless tls.key has it")
-    ] = None
-    tls_key: Annotated[Path | None, doc("a file with the key of tls.certificate")] = None
-    tls_server_name: Annotated[
-        str | None, doc("the name that the broker's certificate is for. Default: the host of the url")
-    ] = None
+    url: str = required(_URL)
+    patience_ms: int = setting(120_000, "how long a broker may be away before it fails", least=1)
+    connect_timeout_ms: int = setting(
+        5_000, "how long a broker may take to answer at the start, and at the end", least=1
+    )
+    acknowledge_ms: int = setting(
+        250, "the container commits at least so often, so that the broker is answered", least=1
+    )
+    max_message_bytes: int = setting(
+        128 << 20, "the most that a message may have; for the broker to allow, too", least=1
+    )
+    send_buffer_bytes: int = setting(
+        32 << 20, "how much a sender keeps until the broker has confirmed it", least=1
+    )
+    tls_ca: Path | None = setting(
+        None, "a file with the certificates to trust. Default: those of this machine"
+    )
+    tls_certificate: Path | None = setting(
+        None, "a file with this client's own certificate, and its key unless tls.key has it"
+    )
+    tls_key: Path | None = setting(None, "a file with the key of tls.certificate")
+    tls_server_name: str | None = setting(
+        None, "the name that the broker's certificate is for. Default: the host of the url"
+    )
 
     def __repr__(self) -> str:
         return "<settings of an AMQP system>"
 
 
-class Queues(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Queues(SystemSettings):
     """The kind of the queues, and how they are read."""
 
-    queue_type: Annotated[
-        Literal["quorum", "classic", "stream"],
-        doc(
-            "the kind of the queues: quorum or classic (shared out, acknowledged), or stream (read by"
-            " offset; for whole systems only)"
-        ),
-    ] = "quorum"
-    prefetch: Annotated[
-        int,
-        doc(
-            "how many messages a reader has at most, in memory, without acknowledging any; 0: as many"
-            " as the broker lets it",
-            least=0,
-        ),
-    ] = 10_000
-    key_header: Annotated[str, doc("the header that holds a message's key")] = "key"
+    queue_type: Literal["quorum", "classic", "stream"] = setting(
+        "quorum",
+        "the kind of the queues: quorum or classic (shared out, acknowledged), or stream (read by offset; "
+        "for whole systems only)",
+    )
+    prefetch: int = setting(
+        10_000,
+        "how many messages a reader has at most, in memory, without acknowledging any; 0: as many as the "
+        "broker lets it",
+        least=0,
+    )
+    key_header: str = setting("key", "the header that holds a message's key")
 
 
-class Topology(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Topology(SystemSettings):
     """The queue and the exchange of one stream."""
 
-    queue: Annotated[
-        str | None, doc("the name of the queue. Default: that of the stream; with an exchange, stream.group")
-    ] = None
-    exchange: Annotated[
-        str | None,
-        doc("the stream is what this exchange passes on; each group reads it from a queue of its own"),
-    ] = None
-    exchange_type: Annotated[
-        Literal["fanout", "topic", "direct", "headers"],
-        doc("the type of the exchange, where it is made here"),
-    ] = "fanout"
-    group: Annotated[
-        str | None, doc("with an exchange: who shares one queue. Default: the job (job.name, and job.id)")
-    ] = None
-    binding_keys: Annotated[
-        tuple[str, ...],
-        doc("with an exchange: the routing keys to take. Default: of a topic #, else the empty one"),
-    ] = ()
-    routing_key: Annotated[
-        str | None, doc("with an exchange: the routing key to send with. Default: the message's key")
-    ] = None
-    mandatory: Annotated[
-        bool, doc("with an exchange: a message that no queue takes is an error, else it is gone")
-    ] = True
-    dead_letter_queue: Annotated[
-        str | None, doc("when the queue is made here: where the broker puts messages that it gives up")
-    ] = None
-    delivery_limit: Annotated[
-        int | None,
-        doc(
-            "when the queue is made here: after so many deliveries without acknowledgement a message "
-            "goes to the dead.letter.queue",
-            least=1,
-        ),
-    ] = None
-    arguments: Annotated[
-        dict[str, str], doc("when the queue is made here: another argument of it, such as x-max-length")
-    ] = field(default_factory=dict)
+    queue: str | None = setting(
+        None, "the name of the queue. Default: that of the stream; with an exchange, stream.group"
+    )
+    exchange: str | None = setting(
+        None, "the stream is what this exchange passes on; each group reads it from a queue of its own"
+    )
+    exchange_type: Literal["fanout", "topic", "direct", "headers"] = setting(
+        "fanout", "the type of the exchange, where it is made here"
+    )
+    group: str | None = setting(
+        None, "with an exchange: who shares one queue. Default: the job (job.name, and job.id)"
+    )
+    binding_keys: tuple[str, ...] = setting(
+        (), "with an exchange: the routing keys to take. Default: of a topic #, else the empty one"
+    )
+    routing_key: str | None = setting(
+        None, "with an exchange: the routing key to send with. Default: the message's key"
+    )
+    mandatory: bool = setting(
+        True, "with an exchange: a message that no queue takes is an error, else it is gone"
+    )
+    dead_letter_queue: str | None = setting(
+        None, "when the queue is made here: where the broker puts messages that it gives up"
+    )
+    delivery_limit: int | None = setting(
+        None,
+        "when the queue is made here: after so many deliveries without acknowledgement a message goes to the "
+        "dead.letter.queue",
+        least=1,
+    )
+    arguments: dict[str, str] = setting(
+        {}, "when the queue is made here: another argument of it, such as x-max-length"
+    )
 
 
 SETTINGS = SettingsTable("amqp", system=(Connecting,), both=(Queues,), streams=(Topology,))

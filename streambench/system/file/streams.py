@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError
 from streambench.suggestions import suggest
-from streambench.system.settings import SettingsTable, SystemSettings, doc
+from streambench.system.settings import SettingsTable, SystemSettings, setting
 
 PATH = "a file, or the directory with the files of all streams"
 
 Format = Literal["jsonl", "csv", "text"]
 
 
-class FileSettings(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class FileSettings(SystemSettings):
     """The settings of a file system, which each of its streams may have for itself."""
 
-    path: Annotated[Path | None, doc(PATH)] = None
-    format: Annotated[Format | None, doc("what messages are. Default: by the file name")] = None
-    follow: Annotated[bool, doc("read what is appended as it comes; false: end where the file ended")] = False
-    key_field: Annotated[
-        str | None, doc("the field of jsonl or csv that is the key. Default: there are no keys")
-    ] = None
+    path: Path | None = setting(None, PATH)
+    format: Format | None = setting(None, "what messages are. Default: by the file name")
+    follow: bool = setting(False, "read what is appended as it comes; false: end where the file ended")
+    key_field: str | None = setting(
+        None, "the field of jsonl or csv that is the key. Default: there are no keys"
+    )
 
 
 SETTINGS = SettingsTable("file", both=(FileSettings,))

@@ -11,14 +11,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.suggestions import suggest_or_list
-from streambench.system.settings import SettingsTable, SystemSettings, doc
+from streambench.system.settings import SettingsTable, SystemSettings, setting
 
 log = logging.getLogger(__name__)
 
@@ -56,23 +57,20 @@ _OURS = {
 }
 
 
-class Declared(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Declared(SystemSettings):
     """The settings of a system as they are written. The repr shows no values."""
 
-    bootstrap_servers: Annotated[
-        str | None, doc("where the cluster is, as host:port, several separated by commas")
-    ] = None
-    patience_ms: Annotated[int, doc("how long brokers may be away before it fails", least=1)] = 120_000
-    buffer_bytes: Annotated[int, doc("how much is kept that is not acknowledged yet", least=1)] = 32 << 20
-    replication_factor: Annotated[
-        int, doc("the copies of topics that are made here; -1: as the brokers say")
-    ] = -1
-    consumer: Annotated[
-        dict[str, str], doc("a setting of its consumer, or of how to connect; passwords by ${env:NAME}")
-    ] = field(default_factory=dict)
-    producer: Annotated[dict[str, str], doc("a setting of its producer, or of how to connect")] = field(
-        default_factory=dict
+    bootstrap_servers: str | None = setting(
+        None, "where the cluster is, as host:port, several separated by commas"
     )
+    patience_ms: int = setting(120_000, "how long brokers may be away before it fails", least=1)
+    buffer_bytes: int = setting(32 << 20, "how much is kept that is not acknowledged yet", least=1)
+    replication_factor: int = setting(-1, "the copies of topics that are made here; -1: as the brokers say")
+    consumer: dict[str, str] = setting(
+        {}, "a setting of its consumer, or of how to connect; passwords by ${env:NAME}"
+    )
+    producer: dict[str, str] = setting({}, "a setting of its producer, or of how to connect")
 
     def __repr__(self) -> str:
         return "<settings of a Kafka system>"

@@ -3,14 +3,15 @@ streams."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from streambench.config import Config
 from streambench.errors import UnknownStreamError
 from streambench.model import SystemStream
 from streambench.system.address import Address, addresses
-from streambench.system.settings import SettingsTable, SystemSettings, doc
+from streambench.system.settings import SettingsTable, SystemSettings, setting
 
 LARGEST_DATAGRAM = 65_507
 NUMBERED = b"sbu1"
@@ -21,84 +22,69 @@ HEADER = len(NUMBERED) + 16
 _LISTEN = "partition n at the n-th port from there on, or host:port for each, by commas"
 
 
-class _Addresses(SystemSettings, frozen=True):
-    listen: Annotated[str | None, doc(f"where the consumer listens, as host:port; {_LISTEN}")] = None
-    connect: Annotated[
-        str | None, doc("where the producer sends to, as host:port, likewise. Default: where listen says")
-    ] = None
+@dataclass(frozen=True, kw_only=True)
+class _Addresses(SystemSettings):
+    listen: str | None = setting(None, f"where the consumer listens, as host:port; {_LISTEN}")
+    connect: str | None = setting(
+        None, "where the producer sends to, as host:port, likewise. Default: where listen says"
+    )
 
 
-class TcpSettings(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class TcpSettings(SystemSettings):
     """The settings in force for one stream of a ``tcp`` system; times of 0 for none."""
 
-    framing: Annotated[
-        Literal["lines", "length", "envelope"], doc("what ends a message: lines, length or envelope")
-    ] = "lines"
-    acknowledge: Annotated[
-        bool, doc("the receiver reports to its sender what is safe, and the sender waits for it")
-    ] = True
-    acknowledge_within_ms: Annotated[
-        int, doc("how long senders wait: the job commits at least that often", least=1)
-    ] = 1_000
-    max_message_bytes: Annotated[int, doc("the largest message; one that is larger is refused", least=1)] = (
-        1_048_576
+    framing: Literal["lines", "length", "envelope"] = setting(
+        "lines", "what ends a message: lines, length or envelope"
     )
-    max_connections: Annotated[int, doc("how many connections a partition has at most", least=1)] = 2_000
-    frame_timeout_ms: Annotated[int, doc("how long one message may take to arrive; 0: for ever", least=0)] = (
-        30_000
+    acknowledge: bool = setting(
+        True, "the receiver reports to its sender what is safe, and the sender waits for it"
     )
-    idle_timeout_ms: Annotated[int, doc("how long a connection may send nothing; 0: for ever", least=0)] = (
-        600_000
+    acknowledge_within_ms: int = setting(
+        1_000, "how long senders wait: the job commits at least that often", least=1
     )
-    unfinished_bytes: Annotated[
-        int, doc("memory of a partition for messages that have begun to arrive", least=1)
-    ] = 67_108_864
-    unacknowledged_bytes: Annotated[
-        int, doc("what a partition may have received that is not safe yet", least=1)
-    ] = 268_435_456
-    receive_buffer_bytes: Annotated[
-        int, doc("the kernel's buffer of a connection; 0: what it chooses", least=0)
-    ] = 0
-    listen_timeout_ms: Annotated[
-        int, doc("how long to wait for a port that another process still has", least=0)
-    ] = 5_000
-    connect_timeout_ms: Annotated[int, doc("how long a sender tries to reach the receiver", least=1)] = 30_000
-    acknowledge_timeout_ms: Annotated[
-        int, doc("how long a sender waits while nothing is acknowledged", least=1)
-    ] = 120_000
-    send_buffer_bytes: Annotated[int, doc("how much a sender keeps until it is acknowledged", least=1)] = (
-        33_554_432
+    max_message_bytes: int = setting(1_048_576, "the largest message; one that is larger is refused", least=1)
+    max_connections: int = setting(2_000, "how many connections a partition has at most", least=1)
+    frame_timeout_ms: int = setting(30_000, "how long one message may take to arrive; 0: for ever", least=0)
+    idle_timeout_ms: int = setting(600_000, "how long a connection may send nothing; 0: for ever", least=0)
+    unfinished_bytes: int = setting(
+        67_108_864, "memory of a partition for messages that have begun to arrive", least=1
     )
-    tls_certificate: Annotated[
-        Path | None, doc("the receiver's certificate chain (PEM), which makes it speak TLS")
-    ] = None
-    tls_key: Annotated[Path | None, doc("the private key of tls.certificate; none: in the same file")] = None
-    tls_ca: Annotated[
-        Path | None, doc("the certificates (PEM) that a sender trusts, which makes it speak TLS")
-    ] = None
+    unacknowledged_bytes: int = setting(
+        268_435_456, "what a partition may have received that is not safe yet", least=1
+    )
+    receive_buffer_bytes: int = setting(0, "the kernel's buffer of a connection; 0: what it chooses", least=0)
+    listen_timeout_ms: int = setting(
+        5_000, "how long to wait for a port that another process still has", least=0
+    )
+    connect_timeout_ms: int = setting(30_000, "how long a sender tries to reach the receiver", least=1)
+    acknowledge_timeout_ms: int = setting(
+        120_000, "how long a sender waits while nothing is acknowledged", least=1
+    )
+    send_buffer_bytes: int = setting(33_554_432, "how much a sender keeps until it is acknowledged", least=1)
+    tls_certificate: Path | None = setting(
+        None, "the receiver's certificate chain (PEM), which makes it speak TLS"
+    )
+    tls_key: Path | None = setting(None, "the private key of tls.certificate; none: in the same file")
+    tls_ca: Path | None = setting(
+        None, "the certificates (PEM) that a sender trusts, which makes it speak TLS"
+    )
 
 
-class UdpSettings(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class UdpSettings(SystemSettings):
     """The settings in force for one stream of a ``udp`` system."""
 
-    framing: Annotated[Literal["datagram", "lines"], doc("a datagram is one message, or holds lines")] = (
-        "datagram"
+    framing: Literal["datagram", "lines"] = setting("datagram", "a datagram is one message, or holds lines")
+    max_message_bytes: int = setting(65_507, "the largest message; one that is larger is refused", least=1)
+    receive_buffer_bytes: int = setting(
+        4_194_304, "the kernel's buffer; what does not fit in it is lost", least=0
     )
-    max_message_bytes: Annotated[int, doc("the largest message; one that is larger is refused", least=1)] = (
-        65_507
+    listen_timeout_ms: int = setting(
+        5_000, "how long to wait for a port that another process still has", least=0
     )
-    receive_buffer_bytes: Annotated[
-        int, doc("the kernel's buffer; what does not fit in it is lost", least=0)
-    ] = 4_194_304
-    listen_timeout_ms: Annotated[
-        int, doc("how long to wait for a port that another process still has", least=0)
-    ] = 5_000
-    datagram_bytes: Annotated[int, doc("with lines, how much a sender puts into one datagram", least=1)] = (
-        1_400
-    )
-    sequence: Annotated[bool, doc("datagrams are numbered, so that the receiver counts what is missing")] = (
-        False
-    )
+    datagram_bytes: int = setting(1_400, "with lines, how much a sender puts into one datagram", least=1)
+    sequence: bool = setting(False, "datagrams are numbered, so that the receiver counts what is missing")
 
     @property
     def largest_datagram(self) -> int:

@@ -4,181 +4,161 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.model import SystemStream
-from streambench.system.settings import Secret, SettingsTable, SystemSettings, doc
+from streambench.system.settings import Secret, SettingsTable, SystemSettings, setting
 from streambench.system.webhook.credentials import Credentials
 
 HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """A valid name of an HTTP header."""
 
 
-class Listening(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Listening(SystemSettings):
     """The address a system listens at, and its limits."""
 
-    host: Annotated[
-        str, doc("the address that it listens on; one that others can reach needs token or signature.secret")
-    ] = "127.0.0.1"
-    port: Annotated[int, doc("the port that it listens on; 0: any free one, which is logged", least=0)] = (
-        8_080
+    host: str = setting(
+        "127.0.0.1",
+        "the address that it listens on; one that others can reach needs token or signature.secret",
     )
-    listen_timeout_ms: Annotated[
-        int, doc("how long to wait for a port that another process still has", least=0)
-    ] = 5_000
-    certificate: Annotated[
-        Path | None, doc("a file with the certificate (PEM) of an https endpoint. Default: plain http")
-    ] = None
-    certificate_key: Annotated[
-        Path | None,
-        doc("the file with the private key of the certificate. Default: it stands in the same file"),
-    ] = None
-    authentication: Annotated[
-        Literal["none"] | None, doc("none: listen without authentication where others can reach it")
-    ] = None
-    connections_max: Annotated[
-        int,
-        doc(
-            "how many connections there may be at once; then the oldest without a request makes way "
-            "for another one, which is else answered 503",
-            least=1,
-        ),
-    ] = 1_000
-    header_timeout_ms: Annotated[
-        int, doc("how long a sender may take for the head of a request", least=1)
-    ] = 10_000
-    body_timeout_ms: Annotated[int, doc("how long a sender may take for the body of a request", least=1)] = (
-        30_000
+    port: int = setting(8_080, "the port that it listens on; 0: any free one, which is logged", least=0)
+    listen_timeout_ms: int = setting(
+        5_000, "how long to wait for a port that another process still has", least=0
     )
-    acknowledge_timeout_ms: Annotated[
-        int, doc("how long a request waits until its messages are durable; then 503", least=1)
-    ] = 30_000
-    acknowledge_within_ms: Annotated[
-        int,
-        doc(
-            "how long senders wait at most for the commit that makes messages durable: it comes that "
-            "often, however long task.commit.ms is",
-            least=1,
-        ),
-    ] = 50
-    pending_messages: Annotated[
-        int, doc("how many messages may be on their way and not durable; further ones: 503", least=1)
-    ] = 10_000
-    pending_bytes: Annotated[
-        int, doc("how many bytes of bodies may be in memory at once; further ones: 503", least=1)
-    ] = 67_108_864
-    idempotency_keys: Annotated[
-        int,
-        doc(
-            "of how many durable requests the Idempotency-Key is known, so that a repeated one is "
-            "answered and not delivered again",
-            least=0,
-        ),
-    ] = 10_000
-    health_path: Annotated[str, doc("GET of this path is answered as long as it takes messages")] = "/health"
+    certificate: Path | None = setting(
+        None, "a file with the certificate (PEM) of an https endpoint. Default: plain http"
+    )
+    certificate_key: Path | None = setting(
+        None, "the file with the private key of the certificate. Default: it stands in the same file"
+    )
+    authentication: Literal["none"] | None = setting(
+        None, "none: listen without authentication where others can reach it"
+    )
+    connections_max: int = setting(
+        1_000,
+        "how many connections there may be at once; then the oldest without a request makes way for another "
+        "one, which is else answered 503",
+        least=1,
+    )
+    header_timeout_ms: int = setting(10_000, "how long a sender may take for the head of a request", least=1)
+    body_timeout_ms: int = setting(30_000, "how long a sender may take for the body of a request", least=1)
+    acknowledge_timeout_ms: int = setting(
+        30_000, "how long a request waits until its messages are durable; then 503", least=1
+    )
+    acknowledge_within_ms: int = setting(
+        50,
+        "how long senders wait at most for the commit that makes messages durable: it comes that often, "
+        "however long task.commit.ms is",
+        least=1,
+    )
+    pending_messages: int = setting(
+        10_000, "how many messages may be on their way and not durable; further ones: 503", least=1
+    )
+    pending_bytes: int = setting(
+        67_108_864, "how many bytes of bodies may be in memory at once; further ones: 503", least=1
+    )
+    idempotency_keys: int = setting(
+        10_000,
+        "of how many durable requests the Idempotency-Key is known, so that a repeated one is answered and "
+        "not delivered again",
+        least=0,
+    )
+    health_path: str = setting("/health", "GET of this path is answered as long as it takes messages")
 
 
-class Posting(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Posting(SystemSettings):
     """Limits and pauses of a system that posts."""
 
-    post_timeout_ms: Annotated[int, doc("how long an attempt to post may take", least=1)] = 30_000
-    post_retry_ms: Annotated[
-        int, doc("how long posting is tried again where the receiver fails or is not there", least=0)
-    ] = 120_000
-    post_backoff_ms: Annotated[
-        int, doc("the pause before the second attempt; it doubles with each, and chance shortens it", least=1)
-    ] = 200
-    post_backoff_max_ms: Annotated[
-        int, doc("the longest pause, unless the receiver asks for a longer one", least=1)
-    ] = 10_000
-    post_concurrency: Annotated[
-        int,
-        doc("how many posts of a stream are under way at once; messages of one key stay in order", least=1),
-    ] = 1
-    post_pending_messages: Annotated[
-        int, doc("how many messages may wait to be posted; then a task that sends waits", least=1)
-    ] = 1_000
-    post_linger_ms: Annotated[
-        int, doc("where post.messages is more than 1: how long a message waits for others", least=0)
-    ] = 50
-    post_ca: Annotated[
-        Path | None,
-        doc("a file with the certificates (PEM) that vouch for receivers. Default: those of this machine"),
-    ] = None
+    post_timeout_ms: int = setting(30_000, "how long an attempt to post may take", least=1)
+    post_retry_ms: int = setting(
+        120_000, "how long posting is tried again where the receiver fails or is not there", least=0
+    )
+    post_backoff_ms: int = setting(
+        200, "the pause before the second attempt; it doubles with each, and chance shortens it", least=1
+    )
+    post_backoff_max_ms: int = setting(
+        10_000, "the longest pause, unless the receiver asks for a longer one", least=1
+    )
+    post_concurrency: int = setting(
+        1, "how many posts of a stream are under way at once; messages of one key stay in order", least=1
+    )
+    post_pending_messages: int = setting(
+        1_000, "how many messages may wait to be posted; then a task that sends waits", least=1
+    )
+    post_linger_ms: int = setting(
+        50, "where post.messages is more than 1: how long a message waits for others", least=0
+    )
+    post_ca: Path | None = setting(
+        None, "a file with the certificates (PEM) that vouch for receivers. Default: those of this machine"
+    )
 
 
-class Receiving(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Receiving(SystemSettings):
     """The requests of one stream, and what becomes of them; headers and parameters of posts, too."""
 
-    path: Annotated[
-        str | None, doc("the path that messages are posted to. Default: / and the name of the stream")
-    ] = None
-    format: Annotated[
-        Literal["json", "raw"],
-        doc("json: bodies are JSON, one value (or, as application/x-ndjson, one per line); raw: any bytes"),
-    ] = "json"
-    split_arrays: Annotated[bool, doc("a body that is a JSON array is several messages: its elements")] = (
-        False
+    path: str | None = setting(
+        None, "the path that messages are posted to. Default: / and the name of the stream"
     )
-    max_body_bytes: Annotated[
-        int, doc("the most that the body of a request may have; larger ones: 413", least=1)
-    ] = 1_048_576
-    key_header: Annotated[str | None, doc("the HTTP header that holds the key of a message")] = None
-    key_query: Annotated[str | None, doc("the parameter of the URL that holds the key of a message")] = None
-    key_field: Annotated[str | None, doc("the field of a JSON object that is the key of the message")] = None
-    headers: Annotated[
-        tuple[str, ...],
-        doc(
-            "the HTTP headers that become headers of the message, beside Idempotency-Key; *: all but "
-            "secret ones"
-        ),
-    ] = ()
+    format: Literal["json", "raw"] = setting(
+        "json", "json: bodies are JSON, one value (or, as application/x-ndjson, one per line); raw: any bytes"
+    )
+    split_arrays: bool = setting(False, "a body that is a JSON array is several messages: its elements")
+    max_body_bytes: int = setting(
+        1_048_576, "the most that the body of a request may have; larger ones: 413", least=1
+    )
+    key_header: str | None = setting(None, "the HTTP header that holds the key of a message")
+    key_query: str | None = setting(None, "the parameter of the URL that holds the key of a message")
+    key_field: str | None = setting(None, "the field of a JSON object that is the key of the message")
+    headers: tuple[str, ...] = setting(
+        (),
+        "the HTTP headers that become headers of the message, beside Idempotency-Key; *: all but secret ones",
+    )
 
 
-class Signing(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Signing(SystemSettings):
     """The credentials that senders show, or that posts show."""
 
-    token: Annotated[
-        Secret | None,
-        doc(
-            "the bearer token that a sender has to show; several, separated by commas, while one "
-            "replaces another"
-        ),
-    ] = None
-    signature_secret: Annotated[
-        Secret | None, doc("the secret by which bodies are signed (HMAC with SHA-256); several as for token")
-    ] = None
-    signature_header: Annotated[str, doc("the header with the signature: sha256= and hexadecimal digits")] = (
-        "X-Hub-Signature-256"
+    token: Secret | None = setting(
+        None,
+        "the bearer token that a sender has to show; several, separated by commas, while one replaces "
+        "another",
     )
-    signature_timestamp_header: Annotated[
-        str | None,
-        doc(
-            "the header with the time (seconds since 1970) of the request; what is signed is then the"
-            " time, a dot and the body, so that it cannot be repeated later"
-        ),
-    ] = None
-    signature_tolerance_ms: Annotated[int, doc("how far that time may be from now", least=1)] = 300_000
+    signature_secret: Secret | None = setting(
+        None, "the secret by which bodies are signed (HMAC with SHA-256); several as for token"
+    )
+    signature_header: str = setting(
+        "X-Hub-Signature-256", "the header with the signature: sha256= and hexadecimal digits"
+    )
+    signature_timestamp_header: str | None = setting(
+        None,
+        "the header with the time (seconds since 1970) of the request; what is signed is then the time, a "
+        "dot and the body, so that it cannot be repeated later",
+    )
+    signature_tolerance_ms: int = setting(300_000, "how far that time may be from now", least=1)
 
 
-class Sending(SystemSettings, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Sending(SystemSettings):
     """The receiver of the messages of one stream."""
 
-    url: Annotated[
-        Secret | None,
-        doc(
-            "where messages are posted to; {stream} in it stands for the stream. Default: the "
-            "stream's own endpoint, where port is set"
-        ),
-    ] = None
-    post_messages: Annotated[
-        int, doc("how many messages are one request at most; more than 1: as JSON lines", least=1)
-    ] = 1
+    url: Secret | None = setting(
+        None,
+        "where messages are posted to; {stream} in it stands for the stream. Default: the stream's own "
+        "endpoint, where port is set",
+    )
+    post_messages: int = setting(
+        1, "how many messages are one request at most; more than 1: as JSON lines", least=1
+    )
 
 
 SETTINGS = SettingsTable("webhook", system=(Listening, Posting), both=(Receiving, Signing, Sending))
