@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
-
-from msgspec.structs import replace
 
 from streambench.config import Config
 from streambench.model import SystemStream
