@@ -38,7 +38,7 @@ from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine
+from streambench.store.expiry import ExpiringEngine, raw_engine
 from streambench.store.memory import MemoryEngine
 from streambench.system import reader
 
@@ -265,7 +265,7 @@ def _committed_stores(
     for name, store in sorted(task.stores.items()):
         ssp = task_stores.changelogs(task.name).get(name)
         if ssp is None:
-            engine = _below(store.engine)
+            engine = raw_engine(store.engine)
             notes.append(f"the store {name} has no changelog: it is as it was at the failure")
         else:
             engine = MemoryEngine()
@@ -295,10 +295,6 @@ def _entries(task: str, store: str, engine: StoreEngine, budget: _Budget) -> lis
     return rows
 
 
-def _below(engine: StoreEngine) -> StoreEngine:
-    return engine.below if isinstance(engine, ExpiringEngine) else engine
-
-
 def _at_failure(
     status: ContainerStatus, tasks: Sequence[TaskInstance], error: BaseException, limit: int, reason: str
 ) -> _Content:
@@ -313,7 +309,7 @@ def _at_failure(
     for task in tasks:
         for name, store in sorted(task.stores.items()):
             store.take_back()
-            found = _entries(task.name, name, _below(store.engine), budget)
+            found = _entries(task.name, name, raw_engine(store.engine), budget)
             if found is None:
                 notes.append(f"the store {name} is too large (task.capture.mb): a replay begins without it")
             stores += found or []

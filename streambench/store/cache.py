@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from streambench.store.engine import StoreEngine
+from streambench.store.layer import Layer
 
 
 class _Missing:
@@ -16,7 +17,7 @@ class _Missing:
 _MISSING: Final = _Missing()
 
 
-class CachedEngine(StoreEngine):
+class CachedEngine(Layer):
     """The ``size`` entries used last, with what of them is not yet written to the engine below.
 
     Reading sees what was written, always. Changes are written ``batch`` keys at a time, each with its last
@@ -28,7 +29,7 @@ class CachedEngine(StoreEngine):
     """
 
     def __init__(self, engine: StoreEngine, size: int, batch: int) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._size = size
         self._batch = batch
         self._entries: OrderedDict[bytes, bytes | None] = OrderedDict()
@@ -38,7 +39,7 @@ class CachedEngine(StoreEngine):
         entries = self._entries
         value = entries.get(key, _MISSING)
         if isinstance(value, _Missing):
-            value = self._engine.get(key)
+            value = self.engine.get(key)
             entries[key] = value
             if len(entries) > self._size:
                 self._evict()
@@ -60,51 +61,45 @@ class CachedEngine(StoreEngine):
     ) -> None:
         self._write_down()
         self._entries.clear()
-        self._engine.load(keys, values, written)
+        self.engine.load(keys, values, written)
 
     def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         self._write_down()
-        return self._engine.range(from_, to)
+        return self.engine.range(from_, to)
 
     def __len__(self) -> int:
         self._write_down()
-        return len(self._engine)
+        return len(self.engine)
 
     def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
         self._write_down()
-        return self._engine.batches()
-
-    def estimate(self) -> int | None:
-        return self._engine.estimate()
+        return self.engine.batches()
 
     def snapshot(self) -> Any:
         self._write_down()
-        return self._engine.snapshot()
+        return self.engine.snapshot()
 
     def restore(self, snapshot: Any) -> None:
         # No undo leads to values that no snapshot has seen.
         self._forget()
-        self._engine.restore(snapshot)
+        self.engine.restore(snapshot)
 
     def flush(self) -> None:
         self._write_down()
-        self._engine.flush()
+        self.engine.flush()
 
     def clear(self) -> None:
         self._forget()
-        self._engine.clear()
+        self.engine.clear()
 
     def close(self) -> None:
         """Drop what is not written down yet: it is not committed."""
         self._forget()
-        self._engine.close()
+        self.engine.close()
 
     def mark(self, marker: bytes) -> None:
         self._write_down()
-        self._engine.mark(marker)
-
-    def marked(self) -> bytes | None:
-        return self._engine.marked()
+        self.engine.mark(marker)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         entries, changed = self._entries, self._changed
@@ -128,7 +123,7 @@ class CachedEngine(StoreEngine):
         changed = self._changed
         if changed:
             keys = list(changed)
-            self._engine.load(keys, [self._entries[key] for key in keys])
+            self.engine.load(keys, [self._entries[key] for key in keys])
             changed.clear()
 
     def _forget(self) -> None:

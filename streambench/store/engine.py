@@ -80,9 +80,7 @@ class StoreEngine(ABC):
                 keys, values = zip(*some, strict=True)
                 yield keys, values
         finally:
-            close = getattr(entries, "close", None)
-            if close is not None:
-                close()
+            close_entries(entries)
 
     def estimate(self) -> int | None:
         """About how many entries there are; None where it takes long to know."""
@@ -126,3 +124,10 @@ class StoreEngineFactory(ABC):
     def get_engine(self, store: str, task: str, config: Config, directory: Path) -> StoreEngine:
         """An engine for one store of one task. ``directory``, which need not exist, is where it may keep
         files; it is this task's and store's alone. Raises ConfigError, StoreError."""
+
+
+def close_entries(entries: Iterator[tuple[bytes, bytes]]) -> None:
+    """Free what the iterator of a range holds, where it holds something."""
+    close = getattr(entries, "close", None)
+    if close is not None:
+        close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from struct import Struct
-from typing import Any
 
-from streambench.store.engine import StoreEngine
+from streambench.store.engine import StoreEngine, close_entries
+from streambench.store.layer import Layer
 
 _STAMP = Struct(">q")
 _LENGTH = _STAMP.size
@@ -15,7 +15,7 @@ _AT_LEAST = 1_000
 _pack, _unpack_from = _STAMP.pack, _STAMP.unpack_from
 
 
-class ExpiringEngine(StoreEngine):
+class ExpiringEngine(Layer):
     """An engine that puts before each value when it was written, and hides what was written ``ttl_ms`` ago or
     longer.
 
@@ -23,29 +23,21 @@ class ExpiringEngine(StoreEngine):
     by little by ``sweep``."""
 
     def __init__(self, engine: StoreEngine, ttl_ms: int, now_ms: Callable[[], int]) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._ttl_ms = ttl_ms
         self._now_ms = now_ms
         self._puts = 0
         self._swept_to: bytes | None = None
 
-    @property
-    def below(self) -> StoreEngine:
-        """The engine that holds the entries with their times."""
-        return self._engine
-
     def get(self, key: bytes) -> bytes | None:
-        data = self._engine.get(key)
+        data = self.engine.get(key)
         if data is None or _unpack_from(data)[0] <= self._now_ms() - self._ttl_ms:
             return None
         return data[_LENGTH:]
 
     def put(self, key: bytes, value: bytes) -> None:
         self._puts += 1
-        self._engine.put(key, _pack(self._now_ms()) + value)
-
-    def delete(self, key: bytes) -> None:
-        self._engine.delete(key)
+        self.engine.put(key, _pack(self._now_ms()) + value)
 
     def load(
         self,
@@ -61,37 +53,13 @@ class ExpiringEngine(StoreEngine):
             None if value is None else _pack(now if time is None else time) + value
             for value, time in zip(values, times, strict=True)
         ]
-        self._engine.load(keys, stamped)
+        self.engine.load(keys, stamped)
 
     def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        return self._living(self._engine.range(from_, to), self._now_ms() - self._ttl_ms)
+        return self._living(self.engine.range(from_, to), self._now_ms() - self._ttl_ms)
 
     def __len__(self) -> int:
         return sum(1 for _ in self.range(None, None))
-
-    def estimate(self) -> int | None:
-        return self._engine.estimate()
-
-    def snapshot(self) -> Any:
-        return self._engine.snapshot()
-
-    def restore(self, snapshot: Any) -> None:
-        self._engine.restore(snapshot)
-
-    def flush(self) -> None:
-        self._engine.flush()
-
-    def clear(self) -> None:
-        self._engine.clear()
-
-    def close(self) -> None:
-        self._engine.close()
-
-    def mark(self, marker: bytes) -> None:
-        self._engine.mark(marker)
-
-    def marked(self) -> bytes | None:
-        return self._engine.marked()
 
     def written(self, key: bytes) -> int | None:
         """When an entry was written, in milliseconds; None where there is none, or none any more."""
@@ -100,7 +68,7 @@ class ExpiringEngine(StoreEngine):
 
     def stamp(self, key: bytes) -> int | None:
         """The same, also of an entry that is hidden by now."""
-        data = self._engine.get(key)
+        data = self.engine.get(key)
         return None if data is None else int(_unpack_from(data)[0])
 
     def sweep(self) -> list[bytes]:
@@ -111,13 +79,13 @@ class ExpiringEngine(StoreEngine):
         most = max(_AT_LEAST, 2 * self._puts)
         self._puts = 0
         horizon = self._now_ms() - self._ttl_ms
-        entries = self._engine.range(self._swept_to, None)
+        entries = self.engine.range(self._swept_to, None)
         looked_at = list(islice(entries, most))
-        _close(entries)
+        close_entries(entries)
         self._swept_to = looked_at[-1][0] if len(looked_at) == most else None
         expired = [key for key, data in looked_at if _unpack_from(data)[0] <= horizon]
         if expired:
-            self._engine.load(expired, [None] * len(expired))
+            self.engine.load(expired, [None] * len(expired))
         return expired
 
     def _living(self, entries: Iterator[tuple[bytes, bytes]], horizon: int) -> Iterator[tuple[bytes, bytes]]:
@@ -126,10 +94,9 @@ class ExpiringEngine(StoreEngine):
                 if _unpack_from(data)[0] > horizon:
                     yield key, data[_LENGTH:]
         finally:
-            _close(entries)
+            close_entries(entries)
 
 
-def _close(entries: Iterator[tuple[bytes, bytes]]) -> None:
-    close = getattr(entries, "close", None)
-    if close is not None:
-        close()
+def raw_engine(engine: StoreEngine) -> StoreEngine:
+    """The engine that holds entries as they are stored: with their times, where they expire."""
+    return engine.engine if isinstance(engine, ExpiringEngine) else engine

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streambench.errors import StoreError
-from streambench.store.engine import StoreEngine
+from streambench.store.engine import StoreEngine, close_entries
 
 
 class OverlayEngine(StoreEngine):
@@ -95,9 +95,7 @@ class OverlayEngine(StoreEngine):
             for key in keys[at:]:
                 yield from _entry(key, changed[key])
         finally:
-            close = getattr(below, "close", None)
-            if close is not None:
-                close()
+            close_entries(below)
 
 
 def _entry(key: bytes, value: bytes | None) -> list[tuple[bytes, bytes]]:

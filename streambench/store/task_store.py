@@ -13,8 +13,8 @@ from streambench.errors import SerdeError, StoreError, WrongThreadError, describ
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
-from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine
+from streambench.store.engine import StoreEngine, close_entries
+from streambench.store.expiry import ExpiringEngine, raw_engine
 from streambench.store.undo import InputOwner, Undo
 from streambench.task import KeyValueStore
 
@@ -247,13 +247,13 @@ class TaskStore(KeyValueStore):
     def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
         """All entries as the engine holds them, with their times where they expire, many at a time. Raises
         StoreError at their end where the store was closed meanwhile: some may be missing."""
-        yield from (self.engine if self._expiring is None else self._expiring.below).batches()
+        yield from raw_engine(self.engine).batches()
         if self._owner.ident == 0:
             self._refuse()
 
     def load(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Put entries as ``batches`` gave them. The changelog does not learn of them."""
-        (self.engine if self._expiring is None else self._expiring.below).load(keys, values)
+        raw_engine(self.engine).load(keys, values)
 
     def close(self) -> None:
         """Close the store. Using it afterwards is a StoreError, closing it again is not."""
@@ -327,7 +327,7 @@ class TaskStore(KeyValueStore):
 
     def overwrite(self, entries: Mapping[bytes, bytes | None]) -> None:
         """Set entries as the engine holds them, with their times where they expire; None removes one."""
-        engine = self.engine if self._expiring is None else self._expiring.below
+        engine = raw_engine(self.engine)
         for key, value in entries.items():
             if value is None:
                 engine.delete(key)
@@ -357,9 +357,7 @@ class TaskStore(KeyValueStore):
                 yield entry
             self._check()  # that it was their end, and not that of the store
         finally:
-            close = getattr(entries, "close", None)
-            if close is not None:
-                close()
+            close_entries(entries)
 
     def _is_dropped(self, key: Any, size: int) -> bool:
         """Handle a value that is too large. Raises StoreError unless such values are dropped."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine
+from streambench.store.expiry import raw_engine
+from streambench.store.layer import Layer
 from streambench.store.memory import MemoryEngine
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class WriteLog(Protocol):
     def at(self) -> Any: ...
 
 
-class TracedEngine(StoreEngine):
+class TracedEngine(Layer):
     """Traces each write. It stands below the layer that knows the age of entries: what is traced can be
     written back as it is.
 
@@ -37,7 +38,7 @@ class TracedEngine(StoreEngine):
     where they were too large for that, more than 128 MB."""
 
     def __init__(self, engine: StoreEngine, number: int, log: WriteLog) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.is_kept = True
         self._is_open = True
         self._log = log
@@ -60,15 +61,6 @@ class TracedEngine(StoreEngine):
         self.put = put  # type: ignore[method-assign]
         self.delete = delete  # type: ignore[method-assign]
 
-    def get(self, key: bytes) -> bytes | None:
-        return self.engine.get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        raise AssertionError("an attribute of the object stands in for it")
-
-    def delete(self, key: bytes) -> None:
-        raise AssertionError("an attribute of the object stands in for it")
-
     def load(
         self,
         keys: Sequence[bytes],
@@ -83,20 +75,8 @@ class TracedEngine(StoreEngine):
     def _note(self, key: bytes, former: bytes | None, value: bytes | None) -> None:
         self._log.traced.extend((self._log.at(), self._number, key, former, value))
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        return self.engine.range(from_, to)
-
-    def __len__(self) -> int:
-        return len(self.engine)
-
     def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
         return self.engine.batches()
-
-    def estimate(self) -> int | None:
-        return self.engine.estimate()
-
-    def snapshot(self) -> Any:
-        return self.engine.snapshot()
 
     def restore(self, snapshot: Any) -> None:
         before = dict(self.engine.range(None, None))
@@ -105,12 +85,6 @@ class TracedEngine(StoreEngine):
         for key in before.keys() | after.keys():
             if before.get(key) != after.get(key):
                 self._note(key, before.get(key), after.get(key))
-
-    def flush(self) -> None:
-        self.engine.flush()
-
-    def clear(self) -> None:
-        self.engine.clear()
 
     def close(self) -> None:
         """Close the engine; its last entries stay to be looked at."""
@@ -128,16 +102,10 @@ class TracedEngine(StoreEngine):
         finally:
             open_engine.close()
 
-    def mark(self, marker: bytes) -> None:
-        self.engine.mark(marker)
-
-    def marked(self) -> bytes | None:
-        return self.engine.marked()
-
 
 def traced_engine(engine: StoreEngine) -> TracedEngine:
     """The traced layer of an engine, which holds entries as they are written."""
-    found = engine.below if isinstance(engine, ExpiringEngine) else engine
+    found = raw_engine(engine)
     assert isinstance(found, TracedEngine), "the store is not traced"
     return found
 
