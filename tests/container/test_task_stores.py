@@ -302,7 +302,7 @@ def test_what_has_expired_is_removed_also_where_there_is_no_changelog(engine: st
     container.run("caught-up")
     clock.advance(100)
     container.commit()
-    below = container.tasks[0].stores["s"].engine._engine
+    below = container.tasks[0].stores["s"].engine.engine
     assert len(below) == 0
     container.stop()
 
