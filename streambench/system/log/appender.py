@@ -117,26 +117,17 @@ class Appender:
     ) -> range | None:
         """Append timestamp, key, value and headers as one batch; the offsets it got, None where this sequence
         is there already."""
-        if columns.nbytes > _LARGEST_BATCH:
-            raise MessageTooLargeError(
-                f"{self._location.name}: a batch of {columns.nbytes} bytes is too large; append it in parts"
-            )
+        self._check_size(columns)
         with self._locked():
             self._catch_up()
-            if producer is not None:
-                self._fences.check(producer, generation, epoch)
-                if sequence is not None and self._last_of(producer) >= (generation, sequence):
-                    # Its writer may have died before it was forced to the disk.
-                    self._must_force(self._active)
-                    return None
+            if producer is not None and self._is_repeated(producer, generation, epoch, sequence):
+                return None
             if self._roll_is_due():
                 self._roll()
             base = self._next
-            batch = pa.RecordBatch.from_arrays(
-                [_offsets(base, columns.num_rows), *columns.columns], schema=SCHEMA
-            )
+            arrays = [_offsets(base, columns.num_rows), *columns.columns]
             data = encode(
-                batch,
+                pa.RecordBatch.from_arrays(arrays, schema=SCHEMA),
                 timestamp=timestamp,
                 producer=producer,
                 generation=generation,
@@ -150,6 +141,21 @@ class Appender:
             if self._settings.fsync == "batch":
                 self.flush()
         return range(base, self._next)
+
+    def _check_size(self, columns: pa.RecordBatch) -> None:
+        if columns.nbytes > _LARGEST_BATCH:
+            raise MessageTooLargeError(
+                f"{self._location.name}: a batch of {columns.nbytes} bytes is too large; append it in parts"
+            )
+
+    def _is_repeated(self, producer: str, generation: int, epoch: int, sequence: int | None) -> bool:
+        """True where this sequence is there already. Raises FencedError where the producer is fenced."""
+        self._fences.check(producer, generation, epoch)
+        if sequence is None or self._last_of(producer) < (generation, sequence):
+            return False
+        # Its writer may have died before it was forced to the disk.
+        self._must_force(self._active)
+        return True
 
     def fence(self, producer: str, generation: int, epoch: int) -> None:
         """Refuse what an older (generation, epoch) of this producer appends from now on."""
@@ -172,17 +178,20 @@ class Appender:
             return
         upcoming = self._next
         for path in sorted(self._written):
-            try:
-                self._handles.force(path)
-            except FileNotFoundError:
-                self._handles.forget(path)
-            except OSError as error:
-                raise StreamSystemError(
-                    f"{self._location.name}: {path} could not be forced to the disk: {error.strerror}"
-                ) from error
+            self._force_segment(path)
             self._written.discard(path)
         if upcoming > self._point.upcoming and self._active is not None:
             self._note_recovery_point(upcoming)
+
+    def _force_segment(self, path: Path) -> None:
+        try:
+            self._handles.force(path)
+        except FileNotFoundError:
+            self._handles.forget(path)
+        except OSError as error:
+            raise StreamSystemError(
+                f"{self._location.name}: {path} could not be forced to the disk: {error.strerror}"
+            ) from error
 
     def _note_recovery_point(self, upcoming: int) -> None:
         try:
@@ -420,13 +429,17 @@ class Appender:
             if written != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            with suppress(OSError):  # the next append cuts off what cannot be cut off now
-                os.ftruncate(descriptor, self._end)
-            self._active = None
-            raise StreamSystemError(
-                f"{self._location.name}: {len(data)} bytes could not be written to {path}: {error.strerror}"
-            ) from error
+            raise self._unwritten(descriptor, path, len(data), error) from error
         self._must_force(self._active)
+
+    def _unwritten(self, descriptor: int, path: Path, size: int, error: OSError) -> StreamSystemError:
+        """Cut off what was written of a batch; the error for the rest."""
+        with suppress(OSError):  # the next append cuts off what cannot be cut off now
+            os.ftruncate(descriptor, self._end)
+        self._active = None
+        return StreamSystemError(
+            f"{self._location.name}: {size} bytes could not be written to {path}: {error.strerror}"
+        )
 
     def _must_force(self, segment: Segment | None) -> None:
         """Have the next ``flush`` force a segment to the disk."""

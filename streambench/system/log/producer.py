@@ -23,8 +23,9 @@ from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStrea
 from streambench.rows import Rows, check_headers
 from streambench.system.api import Append, PartitionAppenders, SendColumns, Sender, SystemProducer, row_by_row
 from streambench.system.log.arrays import as_one, binary_column, int64_column, longest_message, slices
+from streambench.system.log.columns import Bytes, as_columns
 from streambench.system.log.frame import SCHEMA
-from streambench.system.log.partition import Bytes, Partition, as_columns
+from streambench.system.log.partition import Partition
 from streambench.system.log.streams import Log
 
 
@@ -134,12 +135,9 @@ class _Pending:
         so."""
         if not self.fields and not self.pieces:
             return 0
-        columns, limits = self._columns(), self._producer
+        columns = self._columns()
         count = len(columns[1])
-        batches = (
-            1 if self.pieces else max(1, -(-count // limits.batch_messages), self.size // limits.batch_bytes)
-        )
-        each = max(1, -(-count // batches))
+        each = self._per_batch(count)
         self._clear()
         producer, generation, epoch = self.identity or (None, 0, 0)
         for start in range(0, count, each):
@@ -149,6 +147,14 @@ class _Pending:
                 batch, newest, producer=producer, generation=generation, epoch=epoch
             )
         return len(range(0, count, each))
+
+    def _per_batch(self, count: int) -> int:
+        """The number of messages per batch, where ``count`` of them wait."""
+        if self.pieces:
+            return max(1, count)
+        limits = self._producer
+        batches = max(1, -(-count // limits.batch_messages), self.size // limits.batch_bytes)
+        return max(1, -(-count // batches))
 
     def take(self) -> Rows:
         """Everything, as rows; nothing waits any more."""
@@ -169,28 +175,28 @@ class _Pending:
 
     def _columns(self) -> tuple[Any, Any, Any, Any]:
         """Keys, values, timestamps, headers; None for one of the latter that no message has."""
-        if not self.pieces:
-            return self._rows()
+        return self._joined() if self.pieces else self._rows()
+
+    def _rows(self) -> tuple[Any, Any, Any, Any]:
+        """The same of the single messages."""
+        keys, values = self.fields[0::_FIELDS], self.fields[1::_FIELDS]
+        timestamps, headers = self._extras() if self._has_extras else (None, None)
+        return keys, values, timestamps, headers
+
+    def _extras(self) -> tuple[Any, Any]:
+        """The timestamps and headers of the single messages."""
+        extras = [each or (None, None) for each in self.fields[2::_FIELDS]]
+        timestamps = [timestamp for timestamp, _ in extras]
+        headers = [named or None for _, named in extras]
+        has_times = any(each is not None for each in timestamps)
+        return timestamps if has_times else None, headers if any(headers) else None
+
+    def _joined(self) -> tuple[Any, Any, Any, Any]:
+        """The columns of what came by the column, and of the single messages behind it."""
         pieces = [*self.pieces, _piece(*self._rows())] if self.fields else self.pieces
         keys, values, timestamps, headers = as_one(pieces).columns
         has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
         return keys, values, timestamps if has_times else None, headers if has_headers else None
-
-    def _rows(self) -> tuple[Any, Any, Any, Any]:
-        """The same of the single messages."""
-        fields = self.fields
-        keys, values = fields[0::_FIELDS], fields[1::_FIELDS]
-        if not self._has_extras:
-            return keys, values, None, None
-        extras = [each or (None, None) for each in fields[2::_FIELDS]]
-        timestamps = [timestamp for timestamp, _ in extras]
-        headers = [named or None for _, named in extras]
-        return (
-            keys,
-            values,
-            timestamps if any(each is not None for each in timestamps) else None,
-            headers if any(headers) else None,
-        )
 
     def _not_bytes(self, what: str, value: object) -> SerdeError:
         setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
@@ -425,11 +431,7 @@ class LogProducer(SystemProducer):
 
     def append_all(self) -> None:
         """Append what waits for any partition, and what was handed over by ``appends``."""
-        if self._failed is not None:
-            what = described(self._failed)
-            raise StreamSystemError(
-                f"{self._system}: an earlier write failed, not all is there: {what}"
-            ) from self._failed
+        self._require_intact()
         self._append_full()
         for pending in list(self._waiting):
             self.append(pending)
@@ -451,6 +453,14 @@ class LogProducer(SystemProducer):
             raise
         self._unforced[pending.partition] = None
         self._batches.inc(batches)
+
+    def _require_intact(self) -> None:
+        """Raise StreamSystemError where an earlier write failed."""
+        if self._failed is not None:
+            what = described(self._failed)
+            raise StreamSystemError(
+                f"{self._system}: an earlier write failed, not all is there: {what}"
+            ) from self._failed
 
     def _pending(self, source: str, stream: SystemStream, number: int) -> _Pending:
         """The buffer of a source's messages for a partition: with all others, unless the partition is
