@@ -67,48 +67,46 @@ class Cursor:
         Raises OffsetError where retention has removed what should come next, CorruptDataError where a batch
         is damaged or missing.
         """
+        batches: list[pa.RecordBatch] = []
         try:
-            return self._read(at_most)
+            while at_most > 0 and (batch := self._take(at_most)) is not None:
+                at_most -= batch.num_rows
+                batches.append(batch)
+            self.at_head = self._is_at_head()
+        except CorruptDataError:
+            if not batches:
+                raise
+            # What lies before the damage is read all the same; the next call raises.
+            self.at_head = False
         except OSError as error:
             raise unusable(
                 self._location.name, self._segment.path if self._segment else self._location.directory, error
             ) from error
-
-    def _read(self, at_most: int) -> list[pa.RecordBatch]:
-        batches: list[pa.RecordBatch] = []
-        while at_most > 0:
-            try:
-                rest = self._rest if self._rest is not None else self._next_batch()
-            except CorruptDataError:
-                if not batches:
-                    raise
-                # What lies before the damage is read all the same; the next call raises.
-                self.at_head = False
-                return batches
-            if rest is None:
-                break
-            if rest.num_rows > at_most:
-                self._rest = rest.slice(at_most)
-                rest = rest.slice(0, at_most)
-                self.offset = self._rest.column(0)[0].as_py()
-            else:
-                self._rest = None
-                self.offset = rest.column(0)[rest.num_rows - 1].as_py() + 1
-            at_most -= rest.num_rows
-            batches.append(rest)
-        if self._rest is not None:
-            self.at_head = False
-        elif not self._dry and self._segment is not None and self._position >= self._size:
-            self._dry = True
-            try:
-                self.at_head = not self._changed()
-            except CorruptDataError:
-                if not batches:
-                    raise
-                self.at_head = False
-        else:
-            self.at_head = self._dry or self._segment is None
         return batches
+
+    def _take(self, at_most: int) -> pa.RecordBatch | None:
+        """The next batch, or so many messages of it; None where there is none yet."""
+        batch = self._rest if self._rest is not None else self._next_batch()
+        if batch is None:
+            return None
+        if batch.num_rows > at_most:
+            self._rest = batch.slice(at_most)
+            self.offset = self._rest.column(0)[0].as_py()
+            return batch.slice(0, at_most)
+        self._rest = None
+        self.offset = batch.column(0)[batch.num_rows - 1].as_py() + 1
+        return batch
+
+    def _is_at_head(self) -> bool:
+        """True where everything that is there now was read."""
+        if self._rest is not None:
+            return False
+        if self._segment is None or self._dry:
+            return True
+        if self._position < self._size:
+            return False
+        self._dry = True
+        return not self._changed()
 
     def _next_batch(self) -> pa.RecordBatch | None:
         """The next batch, from ``offset`` on; None at the end of what is there."""
@@ -336,21 +334,30 @@ class Cursor:
         """Read a frame, and decode what of it is wanted; None where nothing is."""
         self._check_sequence(frame)
         if frame.last < self.offset:
-            if not metadata_matches(self._block, self._position - self._block_at, frame):
-                raise self._corrupt(frame.position, _WRONG_METADATA)
-            self._position, self._reached = frame.end, frame.last + 1
+            self._pass_over(frame)
             return None
         data = self._checked_bytes(frame)
         if data is None:
             return None
+        batch = self._decoded(data, frame)
+        self._position, self._reached = frame.end, frame.last + 1
+        return batch if batch.num_rows else None
+
+    def _decoded(self, data: memoryview, frame: Frame) -> pa.RecordBatch:
+        """The messages of a frame from ``offset`` on. Raises CorruptDataError."""
         try:
             batch = decode(data, frame)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise self._corrupt(frame.position, f"the batch cannot be decoded ({described(error)})") from None
-        self._position, self._reached = frame.end, frame.last + 1
         if frame.base < self.offset:
             batch = batch.slice(bisect.bisect_left(batch.column(0).to_pylist(), self.offset))
-        return batch if batch.num_rows else None
+        return batch
+
+    def _pass_over(self, frame: Frame) -> None:
+        """Go on behind a frame of which no message is wanted."""
+        if not metadata_matches(self._block, self._position - self._block_at, frame):
+            raise self._corrupt(frame.position, _WRONG_METADATA)
+        self._position, self._reached = frame.end, frame.last + 1
 
     def _check_sequence(self, frame: Frame) -> None:
         """Raise CorruptDataError where messages are missing before a frame."""

@@ -15,9 +15,9 @@ from collections import deque
 
 import pyarrow as pa
 
-from streambench.errors import CorruptDataError, described
+from streambench.errors import CorruptDataError
 from streambench.system.log.cursor import Cursor
-from streambench.system.log.frame import Frame, decode
+from streambench.system.log.frame import Frame
 from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import recovery_point
@@ -73,15 +73,7 @@ class SkippingCursor(Cursor):
         batches = []
         while at_most > 0 and self._salvaged:
             frame, data = self._salvaged[0]
-            try:
-                batch = decode(memoryview(data), frame)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise self._corrupt(
-                    frame.position, f"the batch cannot be decoded ({described(error)})"
-                ) from None
-            if frame.base < self.offset:
-                batch = batch.slice(bisect.bisect_left(batch.column(0).to_pylist(), self.offset))
-            batch = batch.slice(0, at_most)
+            batch = self._decoded(memoryview(data), frame).slice(0, at_most)
             if batch.num_rows:
                 at_most -= batch.num_rows
                 self.offset = batch.column(0)[batch.num_rows - 1].as_py() + 1
