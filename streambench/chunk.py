@@ -239,6 +239,12 @@ class ArrowChunk(Struct, gc=False):
         )
 
 
+def chunk_of(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
+    """Batches that were read at once as one chunk of lists."""
+    chunks = [ArrowChunk(ssp, batch).lists() for batch in batches]
+    return chunks[0] if len(chunks) == 1 else Chunk.joined(chunks)
+
+
 _THOUSAND = 1000
 _ENDINGS = [f"{number:03}" for number in range(_THOUSAND)]
 

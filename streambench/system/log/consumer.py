@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
-import pyarrow as pa
-
-from streambench.chunk import ArrowChunk, Chunk
+from streambench.chunk import ArrowChunk, Chunk, chunk_of
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.adapters import ChunkConsumer
@@ -50,7 +48,7 @@ class LogConsumer(ChunkConsumer):
         for ssp, at_most in wanted.items():
             batches = cursors[ssp].read(at_most)
             if batches:
-                chunk = as_chunk(ssp, batches)
+                chunk = chunk_of(ssp, batches)
                 self._read.count += len(chunk.offsets)
                 chunks.append(chunk)
         return chunks
@@ -66,18 +64,3 @@ class LogConsumer(ChunkConsumer):
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         cursor = self._cursors.get(ssp)
         return cursor is not None and cursor.at_head
-
-
-def as_chunk(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
-    """The columns of batches as lists."""
-    chunk = ArrowChunk(ssp, batches[0]).lists()
-    for batch in batches[1:]:
-        more = ArrowChunk(ssp, batch).lists()
-        if chunk.headers is not None or more.headers is not None:
-            chunk.headers = (chunk.headers or [None] * len(chunk)) + (more.headers or [None] * len(more))
-        chunk.offsets += more.offsets
-        chunk.keys += more.keys
-        chunk.messages += more.messages
-        assert chunk.timestamps is not None and more.timestamps is not None
-        chunk.timestamps += more.timestamps
-    return chunk
