@@ -72,12 +72,7 @@ class Commits:
                 timed.append((task, self._of(task, offsets, changes)))
         written = [*changed, *timed]
         checkpoints = self._hand_over([commit for _, commit in written])
-        for task, commit in written:
-            task.window_committed, task.window_sent = commit.window_ms, False
-        for task, commit in changed:
-            task.keeps_start = False
-            task.committed = dict(commit.offsets)
-            task.commits += 1
+        _note_committed(changed, written)
         if self._observation.observer is not None and written:
             self._observation.observer.commit_made([task.name for task, _ in changed], checkpoints)
         if changed and self._awaited:
@@ -174,6 +169,19 @@ class Commits:
             absent=known.absent,
             window_ms=task.window_ms,
         )
+
+
+def _note_committed(
+    changed: Iterable[tuple[TaskInstance, TaskCommit]], written: Iterable[tuple[TaskInstance, TaskCommit]]
+) -> None:
+    """Have tasks know what of them was committed. ``changed``: those of ``written`` with more than the time
+    of a window."""
+    for task, commit in written:
+        task.window_committed, task.window_sent = commit.window_ms, False
+    for task, commit in changed:
+        task.keeps_start = False
+        task.committed = dict(commit.offsets)
+        task.commits += 1
 
 
 def _is_timed(task: TaskInstance, *, is_last: bool) -> bool:

@@ -328,20 +328,23 @@ class EventLoop:
             timers.windows.call_due(now, envelope, total)
         if timers.take_commit(now):
             self.coordination.request_commit()  # step 5 of this iteration does it, as for a task
-        starved = self._multiplexer.starved
-        if timers.take_check(now, starved):
-            self._outbox.check()
-            self._outbox.apply_limits()
+        if timers.take_check(now, self._multiplexer.starved):
             # Without a message, this iteration has polled already.
-            if envelope is not None and starved:
-                self._multiplexer.poll_starved()
-                self._end_inputs()
-            self._sampler.arm()
-            trace = self._context.trace
-            if trace is not None and trace.on_check is not None:
-                trace.on_check()
+            self._check(poll=envelope is not None)
         timers.report_if_due(now)
         return timers.next_due()
+
+    def _check(self, *, poll: bool) -> None:
+        """Do what is done from time to time, whatever messages do."""
+        self._outbox.check()
+        self._outbox.apply_limits()
+        if poll and self._multiplexer.starved:
+            self._multiplexer.poll_starved()
+            self._end_inputs()
+        self._sampler.arm()
+        trace = self._context.trace
+        if trace is not None and trace.on_check is not None:
+            trace.on_check()
 
     def _poll_starved(self) -> bool:
         """Poll for partitions without messages, as the chooser has none; True where one arrived."""

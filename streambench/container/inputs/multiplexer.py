@@ -93,15 +93,9 @@ class Multiplexer:
             self.chooser.update(partition.buffer.popleft())
             return
         self._starved[partition] = None
-        # A reader thread gets its credit back once per buffer that was emptied, not with each message.
-        if partition.unreturned_credit:
-            self._consumers.consumed(partition.ssp, partition.unreturned_credit)
-            partition.unreturned_credit = 0
-        while partition.chunks and partition.state is not _FINISHED:
-            self._decode(partition, partition.chunks.popleft())
-            if self._refill_chooser(partition):
-                return
-        if partition.is_polled and partition.state is not _FINISHED:
+        if not partition.is_polled:
+            self._take_fetched(partition)
+        elif partition.state is not _FINISHED:
             self._refill_count += 1
             # A look polls every partition that ran dry: as many refills as there are of these pay for it.
             if self._refill_count >= max(_REFILLS_PER_LOOK, len(self._starved)):
@@ -109,6 +103,17 @@ class Multiplexer:
                 self.poll_starved()
             else:
                 self._poll(partition.ssp.system, [partition])
+
+    def _take_fetched(self, partition: PartitionBuffer) -> None:
+        """Decode what a reader thread brought for a partition, until the chooser has its next message."""
+        # The thread gets its credit back once per buffer that was emptied, not with each message.
+        if partition.unreturned_credit:
+            self._consumers.consumed(partition.ssp, partition.unreturned_credit)
+            partition.unreturned_credit = 0
+        while partition.chunks and partition.state is not _FINISHED:
+            self._decode(partition, partition.chunks.popleft())
+            if self._refill_chooser(partition):
+                return
 
     def fill(self, partition: PartitionBuffer, count: int) -> None:
         """Have ``count`` messages wait in a partition that takes batches, the one inside the chooser
@@ -138,13 +143,17 @@ class Multiplexer:
                 systems.setdefault(partition.ssp.system, []).append(partition)
         for system, partitions in systems.items():
             self._poll(system, partitions)
+        self._note_heads()
+        return len(self._starved) < before
+
+    def _note_heads(self) -> None:
+        """Report partitions at their head to the chooser, and note which of them have ended."""
         for partition in self._starved:
             if self.is_at_head(partition):
                 self.chooser.at_head(partition.ssp)
                 if partition in self._may_end and self._is_at_end(partition):
                     self._may_end.remove(partition)
                     self.ended.append(partition)
-        return len(self._starved) < before
 
     def accept(self, fetched: FetchedRecords) -> None:
         """Take what a reader thread brought."""
@@ -256,13 +265,9 @@ class Multiplexer:
         if type(chunk) is Unreadable:
             self._decode_one_by_one(partition, chunk)
             return
-        key_serde, message_serde = partition.key_serde, partition.message_serde
-        if key_serde is None and message_serde is None:
-            partition.decoded.extend(chunk.envelopes())
-            return
         try:
-            keys = chunk.keys if key_serde is None else _values(key_serde, chunk.keys)
-            messages = chunk.messages if message_serde is None else _values(message_serde, chunk.messages)
+            keys = _values(partition.key_serde, chunk.keys)
+            messages = _values(partition.message_serde, chunk.messages)
         except Exception:
             self._decode_one_by_one(partition, chunk)
         else:
@@ -306,7 +311,9 @@ class Multiplexer:
         return order is not None and order < 0
 
 
-def _values(serde: Serde, values: list[Any]) -> list[Any]:
+def _values(serde: Serde | None, values: list[Any]) -> list[Any]:
+    if serde is None:
+        return values
     decode = serde.from_bytes
     if None in values:
         return [None if value is None else decode(value) for value in values]
