@@ -259,14 +259,10 @@ class JournalCheckpointManager(CheckpointManager):
         self, claim: _Claim, checkpoints: Mapping[str, Checkpoint], effects: PendingWrites | None
     ) -> None:
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
-        merged = {
-            **claim.checkpoints,
-            **{task: encode_checkpoint(checkpoint) for task, checkpoint in checkpoints.items()},
-        }
+        made = {task: encode_checkpoint(checkpoint) for task, checkpoint in checkpoints.items()}
+        merged = {**claim.checkpoints, **made}
         # A commit of nothing but outputs, those of a window, say, has no checkpoints.
-        claim.time_ms = max(
-            (checkpoint.time_ms for checkpoint in checkpoints.values()), default=claim.time_ms
-        )
+        claim.time_ms = max((each.time_ms for each in checkpoints.values()), default=claim.time_ms)
         number = claim.last.number + 1
         body = self._records.body(
             "commit", claim.generation, claim.container, number, claim.epoch, number, claim.time_ms, merged
@@ -275,25 +271,28 @@ class JournalCheckpointManager(CheckpointManager):
         # A write that failed may be on the disk or not: the claim is gone until it has succeeded.
         self._claim = None
         with self._records.translated_errors():
-            try:
-                record = claim.record_log.append(claim.last, body, payload=payload)
-                if record is None:
-                    raise self._fenced(claim)
-                if not claim.last.stands() and self._records.newest() != claim.generation:
-                    record.close()
-                    raise CheckpointError(
-                        f"job {self._job}, container {claim.container}: newer starts of the job have taken "
-                        "over while it committed, and "
-                        "whether this commit still counted is not known; this container must stop"
-                    )
-            finally:
-                claim.last.close()
-        claim.last = record
+            claim.last = self._append(claim, body, payload)
         claim.checkpoints = merged
-        claim.commits.append(record.number)
+        claim.commits.append(number)
         self._claim = claim
-        if len(claim.commits) > self._keep:
-            self._prune_commits(claim)
+        self._prune_commits(claim)
+
+    def _append(self, claim: _Claim, body: bytes, payload: bytes) -> Record:
+        """Append a record to those of a container. Raises FencedError and CheckpointError."""
+        try:
+            record = claim.record_log.append(claim.last, body, payload=payload)
+            if record is None:
+                raise self._fenced(claim)
+            if not claim.last.stands() and self._records.newest() != claim.generation:
+                record.close()
+                raise CheckpointError(
+                    f"job {self._job}, container {claim.container}: newer starts of the job have taken "
+                    "over while it committed, and "
+                    "whether this commit still counted is not known; this container must stop"
+                )
+            return record
+        finally:
+            claim.last.close()
 
     def history(self) -> dict[str, list[Checkpoint]]:
         found: dict[str, list[Checkpoint]] = {}
