@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
 from tests.figures import against_layers, circles, imports
-from tests.test_house import functions_of
+from tests.test_house import functions_of, parsed
 
 REMEDY = "run: python -m tests.architecture --write"
 
-#: The hot path beside the fourteen files of the page: what works on messages, or whenever something is due.
+#: A reader of the page has five minutes for the way of a message.
+MOST_LINES = 750
+
+#: The hot path beside the twelve files of the page: what works on messages, or whenever something is due.
 HOT = (
     "chooser/round_robin.py",
     "container/batch_dispatch.py",
@@ -51,12 +55,35 @@ def test_every_file_that_the_page_names_is_there() -> None:
 
 def test_the_functions_on_the_way_of_a_message_are_in_their_files() -> None:
     steps = way_of_a_message()
-    assert len(steps) == 14
+    assert len(steps) == 12
     for name, read in steps.items():
         code = (CONTAINER.parent / name).read_text()
         functions = [each.rpartition(".")[2] for each in re.findall(r"`([\w.]+)`", read)]
         assert functions
         assert [each for each in functions if not re.search(rf"\b(def|class) {each}\b", code)] == [], name
+
+
+def test_the_way_of_a_message_stays_short_to_read() -> None:
+    """The functions that the page names, and the fields of its classes."""
+    lines = {
+        (name, line)
+        for name, read in way_of_a_message().items()
+        for each in re.findall(r"`([\w.]+)`", read)
+        for line in lines_of(CONTAINER.parent / name, each)
+    }
+    assert len(lines) <= MOST_LINES
+
+
+def lines_of(path: Path, name: str) -> range:
+    """Return the lines of a function, or of a class up to its first method."""
+    node: ast.AST = parsed(path)
+    for part in name.split("."):
+        node = next(each for each in ast.walk(node) if getattr(each, "name", None) == part)
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    if isinstance(node, ast.ClassDef) and methods:
+        return range(node.lineno, methods[0].lineno)
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def test_each_module_of_the_hot_path_has_its_own_file_of_tests() -> None:
