@@ -49,12 +49,10 @@ LONGEST_TEST_NAME = 70
 DRAWERS = {"common", "helper", "helpers", "misc", "util", "utils"}
 TEST_NAME = re.compile(r"\s*(?:async )?def (test_\w+)")
 
-#: Inlined for speed, or closures that stand for an object: each call they avoid is paid with every message.
+#: Inlined for speed: each call they avoid is paid with every message.
 HOT = {
     "streambench/container/event_loop.py": {"__init__", "run"},
     "streambench/container/burst.py": {"run"},
-    "streambench/container/outputs/outgoing_batch.py": {"columnar_writer"},
-    "streambench/container/outputs/stream_writers.py": {"__init__", "stream_writer"},
 }
 
 #: Promised to users, as are the options of commands: these parameters are the documented way to call them.

@@ -19,9 +19,9 @@ from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.dead_letters import DeadLetters
 from streambench.container.outputs.outgoing_batch import (
     BatchTarget,
+    ColumnarWriter,
     OutgoingBatch,
     check_serdes,
-    columnar_writer,
     skip_oversized,
 )
 from streambench.container.outputs.stream_writers import StreamWriter, StreamWriters, rotation, stream_writer
@@ -194,7 +194,7 @@ class BaseOutbox:
         self._by_stream: dict[SystemStream | BatchTarget, StreamWriter] = {}
         self._stream_writers = StreamWriters(self._writer_of)
         send, trace = self._stream_writers.send, self._observation.trace
-        # Called with every message, so without a call in between.
+        # The method itself: it is called with every message.
         self.send = send if trace is None else traced_send(send, serdes, trace)
         self._partitions: dict[SystemStream, int] = {}
         self._routes: dict[SystemStream, _Route] = {}
@@ -382,7 +382,9 @@ class BaseOutbox:
         def single(source: str, envelope: Any) -> None:
             self._writer_of(source, envelope).put(source, envelope)
 
-        put = columnar_writer(stream, send, single, self._partitions[stream], *serdes, self._unserialisable)
+        put = ColumnarWriter(
+            stream, send, single, self._partitions[stream], *serdes, self._unserialisable
+        ).put
 
         def counted(source: str, batch: Any) -> None:
             if batch.serdes:

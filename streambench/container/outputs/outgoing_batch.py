@@ -122,88 +122,116 @@ class OutgoingBatch:
             )
 
 
-def columnar_writer(
-    stream: SystemStream,
-    send: SendColumns,
-    put: Write,
-    partitions: int,
-    key_serde: Serde | None,
-    message_serde: Serde | None,
-    unserialisable: OnUnserialisable,
-) -> Write:
-    """The writer of batches for one output stream, as ``stream_writer`` is for messages, which ``put`` takes.
+class ColumnarWriter:
+    """The writer of batches for one output stream, as ``stream_writer`` is for messages, which ``single``
+    takes.
 
     ``send`` takes what is encoded, for one partition."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
-    turn = 0
+    def __init__(
+        self,
+        stream: SystemStream,
+        send: SendColumns,
+        single: Write,
+        partitions: int,
+        key_serde: Serde | None,
+        message_serde: Serde | None,
+        unserialisable: OnUnserialisable,
+    ) -> None:
+        self._stream = stream
+        self._send = send
+        self._single = single
+        self._partitions = partitions
+        self._key_serde = key_serde
+        self._message_serde = message_serde
+        self._unserialisable = unserialisable
+        self._next = 0
 
-    def put_batch(source: str, batch: OutgoingBatch) -> None:
+    def put(self, source: str, batch: OutgoingBatch) -> None:
+        """Encode a batch and hand it over, a part for each partition. What cannot be encoded is reported as a
+        message by itself."""
         # Objects without a serde make no column of bytes.
-        if not (_is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)):
+        if not (
+            _is_encodable(batch.keys, self._key_serde) and _is_encodable(batch.messages, self._message_serde)
+        ):
             for envelope in batch.envelopes():
-                put(source, envelope)
+                self._single(source, envelope)
             return
         bad: dict[int, Exception] = {}
-        keys = _encoded("key", batch.keys, key_serde, len(batch), bad, stream)
-        messages = _encoded("message", batch.messages, message_serde, len(batch), bad, stream)
-        headers = pa.map_(pa.string(), pa.binary())
-        arrays = [
-            keys,
-            messages,
-            pa.nulls(len(batch), pa.int64()) if batch.timestamps is None else batch.timestamps,
-            pa.nulls(len(batch), headers)
-            if batch.headers is None
-            else _cast("headers", batch.headers, headers),
-        ]
-        to = _partitions(batch, keys, bad)
+        rows = self._rows(batch, bad)
+        to = self._partitions_of(batch, rows.column(0), bad)
         # Only now, since a partition or a key may be wrong, too; in order, as single messages would fail.
         for at in sorted(bad):
-            unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
-        rows = pa.RecordBatch.from_arrays(arrays, names=["key", "message", "timestamp", "headers"])
+            self._unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
         if bad:
+            import pyarrow as pa
+
             good = pa.array([at for at in range(len(batch)) if at not in bad], pa.int32())
             rows, to = rows.take(good), to.take(good)
-        if partitions == 1:
-            if rows.num_rows:
-                send(source, 0, rows)
-            return
-        # The sort is stable: each partition gets its messages in the order in which they were sent.
-        order = pc.sort_indices(to)
-        rows, to = rows.take(order), to.take(order)
-        start = 0
-        for number, count in zip(*_lengths(to), strict=True):
-            send(source, number, rows.slice(start, count))
-            start += count
+        self._send_parts(source, rows, to)
 
-    def _partitions(batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
-        nonlocal turn
+    def _rows(self, batch: OutgoingBatch, bad: dict[int, Exception]) -> pa.RecordBatch:
+        """The batch as bytes. What cannot be encoded is null and noted in ``bad``."""
+        import pyarrow as pa
+
+        count = len(batch)
+        keys = _encoded("key", batch.keys, self._key_serde, count, bad, self._stream)
+        messages = _encoded("message", batch.messages, self._message_serde, count, bad, self._stream)
+        times = pa.nulls(count, pa.int64()) if batch.timestamps is None else batch.timestamps
+        kind = pa.map_(pa.string(), pa.binary())
+        headers = pa.nulls(count, kind) if batch.headers is None else _cast("headers", batch.headers, kind)
+        return pa.RecordBatch.from_arrays(
+            [keys, messages, times, headers], names=["key", "message", "timestamp", "headers"]
+        )
+
+    def _partitions_of(self, batch: OutgoingBatch, keys: pa.Array, bad: dict[int, Exception]) -> pa.Array:
+        """The partition of each message."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         found: list[pa.Array] = []
         if batch.partitions is not None:
-            found.append(_numbered(batch.partitions, stream, partitions, bad))
-        if partitions == 1:
+            found.append(_numbered(batch.partitions, self._stream, self._partitions, bad))
+        if self._partitions == 1:
             return pa.nulls(len(batch), pa.int32())
         # Each column decides what those before it have left open: partition, partition key, key.
         for column in (batch.partition_keys, keys):
             if column is not None and (not found or found[-1].null_count):
                 wrong: dict[int, Exception] = {}
-                known = _hashed(column, partitions, wrong)
+                known = _hashed(column, self._partitions, wrong)
                 for at, error in wrong.items():
                     # Where the partition is known, a key that cannot be hashed does no harm.
                     if not found or not found[-1][at].is_valid:
                         bad.setdefault(at, error)
                 found.append(known if not found else pc.coalesce(found[-1], known))
         to = found[-1] if found else pa.nulls(len(batch), pa.int32())
-        # Messages without a key go to the partitions in turn, from where the last batch ended.
-        if to.null_count:
-            round_ = [(turn + at) % partitions for at in range(partitions)]
-            turns = pa.array((round_ * (to.null_count // partitions + 1))[: to.null_count], pa.int32())
-            turn = (turn + to.null_count) % partitions
-            to = turns if to.null_count == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
-        return to
+        return self._in_turn(to) if to.null_count else to
 
-    return put_batch
+    def _in_turn(self, to: pa.Array) -> pa.Array:
+        """Give the messages without a key to the partitions in turn, from where the last batch ended."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        missing, partitions = to.null_count, self._partitions
+        round_ = [(self._next + at) % partitions for at in range(partitions)]
+        turns = pa.array((round_ * (missing // partitions + 1))[:missing], pa.int32())
+        self._next = (self._next + missing) % partitions
+        return turns if missing == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
+
+    def _send_parts(self, source: str, rows: pa.RecordBatch, to: pa.Array) -> None:
+        """Send to each partition its messages, in the order in which they were sent."""
+        import pyarrow.compute as pc
+
+        if self._partitions == 1:
+            if rows.num_rows:
+                self._send(source, 0, rows)
+            return
+        order = pc.sort_indices(to)  # a stable sort
+        rows, to = rows.take(order), to.take(order)
+        start = 0
+        for number, count in zip(*_lengths(to), strict=True):
+            self._send(source, number, rows.slice(start, count))
+            start += count
 
 
 def skip_oversized(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.api import Serde
-from streambench.system.api import PartitionAppenders, Sender, no_limits
+from streambench.system.api import Append, PartitionAppenders, Sender, no_limits
 from streambench.system.partitioner import key_bytes, partition_for
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class FastAppend(NamedTuple):
     They are the appenders, the largest size, the partitions of known keys, and the next partition of messages
     without a key. ``only_one``: there is one partition only."""
 
-    appends: PartitionAppenders
+    extend_of: Sequence[Append]
     longest: int
     known: dict[Any, int]
     keyless: Iterator[int]
@@ -52,6 +52,122 @@ class StreamWriter(NamedTuple):
     apply_limits: Callable[[], object] = no_limits
 
 
+class StreamWriters:
+    """The writers of all streams that a container sends to. ``writer_of`` finds that for a message of a
+    source, or raises.
+
+    ``failed_index`` is the place in the list at which ``send`` raised last. ``can_defer``: sends may be
+    deferred by a few messages, since all streams so far only keep a message at first.
+    """
+
+    __slots__ = (
+        "_fresh", "_is_first", "_limits", "_quick", "_put", "_sent", "_stream", "_writer_of", "can_defer",
+        "failed_index",
+    )  # fmt: skip
+
+    def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
+        self._writer_of = writer_of
+        self._stream: Any = _nowhere
+        self._put: Write = _nowhere
+        self._quick: tuple[Sequence[Append], int, dict[Any, int], Iterator[int], bool] = _NOT_QUICK
+        self._limits: list[Callable[[], object]] = []
+        self._sent = self._fresh = 0
+        self._is_first = True
+        self.can_defer = False
+        self.failed_index = 0
+
+    # One function, without a call for each part of the work, which would take longer than the work: most jobs
+    # send plain messages to one stream. Messages are copied for the reason given in ``put``; an input that is
+    # passed on has the right size.
+    def send(self, collected: Collected) -> None:
+        """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
+        changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
+        1,000 messages the producers append the batches that are full."""
+        extend_of, longest, known, keyless, only_one = self._quick
+        left = iter(collected)
+        try:
+            for source, envelope, origin, message, key in left:
+                try:
+                    stream = envelope.system_stream
+                except AttributeError:
+                    stream = None
+                # By identity: to compare the names would take longer, and most tasks send to one object.
+                if stream is not self._stream:
+                    self._change_to(stream, source, envelope)
+                    extend_of, longest, known, keyless, only_one = self._quick
+                if (
+                    message is None or len(message) > longest
+                    or envelope.partition is not None or envelope.timestamp is not None
+                ):  # fmt: skip
+                    self._put(source, envelope)
+                    continue
+                if origin is None or message is not origin.message:
+                    message = b"%b" % message
+                if key is None:
+                    extend_of[next(keyless)]((None, message, None))
+                    continue
+                if only_one:
+                    if len(key) <= _LONGEST_KEY:
+                        extend_of[0]((key, message, None))
+                        continue
+                else:
+                    # A key that is new is hashed in ``put``.
+                    try:
+                        partition = known[key]
+                    except KeyError:
+                        pass
+                    else:
+                        extend_of[partition]((key, message, None))
+                        continue
+                self._put(source, envelope)
+        except BaseException:
+            self.failed_index = len(collected) - operator.length_hint(left) - 1
+            raise
+        self._fresh = fresh = self._fresh + len(collected)
+        if fresh >= _LIMITS_AFTER:
+            self._apply_all_limits()
+
+    def _change_to(self, stream: Any, source: str, envelope: Any) -> None:
+        """Look up the writer of another stream than that of the message before."""
+        self._put, quick, limit = self._writer_of(source, envelope)
+        self._stream, self._quick = stream, (*(quick or _NOT_QUICK),)
+        self.can_defer = quick is not None and (self.can_defer or self._is_first)
+        self._is_first = False
+        if limit not in self._limits:
+            self._limits.append(limit)
+
+    def apply_limits(self, only_fresh: bool = False) -> int:
+        """Apply the limits of all producers; the number of messages since the last call. ``only_fresh``: not
+        where no message came since."""
+        if self._fresh or not only_fresh:
+            self._apply_all_limits()
+        count, self._sent = self._sent, 0
+        return count
+
+    def _apply_all_limits(self) -> None:
+        """Have the producers append what has reached its limit in size or time."""
+        self._sent, self._fresh = self._sent + self._fresh, 0
+        for limit in self._limits:
+            limit()
+
+    def pending(self) -> int:
+        """The number of messages since the last ``apply_limits``."""
+        return self._sent + self._fresh
+
+    def forget(self) -> None:
+        """Look up the writers again."""
+        self._apply_all_limits()
+        self._stream, self._is_first, self.can_defer = _nowhere, True, False
+
+    def close_for_writes(self, error: Exception) -> None:
+        """Have ``send`` raise ``error`` from now on. Any thread may call it."""
+
+        def refusing(source: str, envelope: Any) -> StreamWriter:
+            raise error
+
+        self._writer_of, self._stream = refusing, _nowhere
+
+
 def stream_writer(
     stream: SystemStream,
     send: Sender,
@@ -64,191 +180,104 @@ def stream_writer(
 ) -> StreamWriter:
     """Make the writer of one output stream.
 
-    It encodes messages, chooses the partition, and passes them to ``send``, or to ``appends``
-    (``SystemProducer.appends``) where there are any. ``keyless``: the partitions of messages without a key,
-    where an earlier writer of the stream has begun with them.
-
-    A closure, not an object: this runs with every message that is sent.
-    """
-    key_to_bytes = None if key_serde is None else key_serde.to_bytes
-    message_to_bytes = None if message_serde is None else message_serde.to_bytes
-    known: dict[Any, int] = {}
+    Messages go to ``send``, or to ``appends`` (``SystemProducer.appends``) where there are any. ``keyless``:
+    the partitions of messages without a key, where an earlier writer of the stream has begun with them."""
     keyless = rotation(partitions) if keyless is None else keyless
-    only_one = partitions == 1
-    extend_of, largest, apply_limits = appends or _NO_APPENDS
-    longest = min(_LONGEST, largest - _LONGEST_KEY)
+    encoder = Encoder(
+        stream, send, appends or _NO_APPENDS, partitions, key_serde, message_serde, keyless, unserialisable
+    )
+    apply_limits = no_limits if appends is None else appends.apply_limits
+    if appends is None or key_serde is not None or message_serde is not None:
+        return StreamWriter(encoder.put, None, apply_limits)
+    quick = FastAppend(appends.partitions, encoder.longest, encoder.known, keyless, partitions == 1)
+    return StreamWriter(encoder.put, quick, apply_limits)
 
-    # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type, which a compiled
-    # module would not bear.
-    def put(source: str, envelope: Any) -> None:
+
+class Encoder:
+    """Encodes the messages to one stream, chooses their partitions, and hands them to the producer."""
+
+    __slots__ = (
+        "_extend_of", "_key_to_bytes", "_keyless", "_message_to_bytes", "_only_one", "_partitions", "_send",
+        "_stream", "_unserialisable", "known", "longest",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        stream: SystemStream,
+        send: Sender,
+        appends: PartitionAppenders,
+        partitions: int,
+        key_serde: Serde | None,
+        message_serde: Serde | None,
+        keyless: Iterator[int],
+        unserialisable: OnUnserialisable,
+    ) -> None:
+        self._stream = stream
+        self._send = send
+        self._extend_of = appends.partitions
+        self._partitions = partitions
+        self._only_one = partitions == 1
+        self._key_to_bytes = None if key_serde is None else key_serde.to_bytes
+        self._message_to_bytes = None if message_serde is None else message_serde.to_bytes
+        self._keyless = keyless
+        self._unserialisable = unserialisable
+        self.known: dict[Any, int] = {}
+        self.longest = min(_LONGEST, appends.largest - _LONGEST_KEY)
+
+    # Any, not OutgoingMessageEnvelope: what users have put into one may be of any type.
+    def put(self, source: str, envelope: Any) -> None:
+        """Encode a message and choose its partition, then hand it to the producer."""
         key, message, partition = envelope.key, envelope.message, envelope.partition
+        key_to_bytes, message_to_bytes = self._key_to_bytes, self._message_to_bytes
         try:
             if key_to_bytes is not None and key is not None:
                 key = key_to_bytes(key)
             if message_to_bytes is not None and message is not None:
                 message = message_to_bytes(message)
-            if partition is None:
-                if only_one:
-                    partition = 0
+            if partition is not None:
+                self._check(partition)
+            elif self._only_one:
+                partition = 0
+            else:
+                hashed = key if envelope.partition_key is None else envelope.partition_key
+                if hashed is None:
+                    partition = next(self._keyless)
                 else:
-                    hashed = key if envelope.partition_key is None else envelope.partition_key
-                    if hashed is None:
-                        partition = next(keyless)
-                    else:
-                        try:
-                            partition = known[hashed]
-                        except (KeyError, TypeError):
-                            partition = _partition(hashed, partitions, known)
-            elif not isinstance(partition, int) or not 0 <= partition < partitions:
-                raise SerdeError(
-                    f"partition {partition!r} is out of range: {stream} has {partitions}, numbered from 0"
-                )
+                    try:
+                        partition = self.known[hashed]
+                    except (KeyError, TypeError):
+                        partition = _partition(hashed, self._partitions, self.known)
         except Exception as error:
-            unserialisable(source, envelope, error)
+            self._unserialisable(source, envelope, error)
             return
         if (
             type(message) is bytes
-            and len(message) <= longest
+            and len(message) <= self.longest
             and (key is None or (type(key) is bytes and len(key) <= _LONGEST_KEY))
             and envelope.timestamp is None
             and envelope.headers is None
         ):
             # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
             # copy of the right size.
-            extend_of[partition]((key, b"%b" % message, None))
+            self._extend_of[partition]((key, b"%b" % message, None))
             return
         try:
-            send(source, envelope, key, message, partition)
+            self._send(source, envelope, key, message, partition)
         except (SerdeError, MessageTooLargeError) as error:
-            unserialisable(source, envelope, error)
+            self._unserialisable(source, envelope, error)
 
-    if appends is None or key_serde is not None or message_serde is not None:
-        return StreamWriter(put, None, apply_limits)
-    return StreamWriter(put, FastAppend(appends, longest, known, keyless, only_one), apply_limits)
+    def _check(self, partition: Any) -> None:
+        """Raise SerdeError for a partition that the stream has not."""
+        if not isinstance(partition, int) or not 0 <= partition < self._partitions:
+            raise SerdeError(
+                f"partition {partition!r} is out of range: {self._stream} has {self._partitions}, numbered "
+                "from 0"
+            )
 
 
 def rotation(partitions: int) -> Iterator[int]:
     """The partitions of messages without a key, in turn."""
     return itertools.cycle(range(partitions))
-
-
-class StreamWriters:
-    """The writers of all streams that a container sends to. ``writer_of`` finds that for a message of a
-    source, or raises.
-
-    Its methods are closures, since they share what they know of the last message. ``failed_index`` is the
-    place in the list at which ``send`` raised last. ``can_defer``: sends may be deferred by a few messages,
-    since all streams so far only keep a message at first.
-    """
-
-    def __init__(self, writer_of: Callable[[str, Any], StreamWriter]) -> None:
-        put: Write = _nowhere
-        appends, longest, known, keyless, only_one = _NOT_QUICK
-        extend_of = appends.partitions
-        limits: list[Callable[[], object]] = []
-        stream: Any = _nowhere
-        sent = fresh = 0
-        is_first = True
-        self.can_defer = False
-        self.failed_index = 0
-
-        # One function, without a call for each part of the work, which would take longer than the work: most
-        # jobs send plain messages to one stream. Messages are copied for the reason given in ``put``; an
-        # input that is passed on has the right size.
-        def send(collected: Collected) -> None:
-            """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
-            changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
-            1,000 messages the producers append the batches that are full."""
-            nonlocal put, extend_of, longest, known, keyless, only_one, stream, fresh, is_first
-            left = iter(collected)
-            try:
-                for source, envelope, origin, message, key in left:
-                    try:
-                        to = envelope.system_stream
-                    except AttributeError:
-                        to = None
-                    # By identity: to compare the names would take longer, and most tasks send to one object.
-                    if to is not stream:
-                        put, quick, limit = writer_of(source, envelope)
-                        stream = to
-                        appends, longest, known, keyless, only_one = quick or _NOT_QUICK
-                        extend_of = appends.partitions
-                        self.can_defer = quick is not None and (self.can_defer or is_first)
-                        is_first = False
-                        if limit not in limits:
-                            limits.append(limit)
-                    if (
-                        message is None or len(message) > longest
-                        or envelope.partition is not None or envelope.timestamp is not None
-                    ):  # fmt: skip
-                        put(source, envelope)
-                        continue
-                    if origin is None or message is not origin.message:
-                        message = b"%b" % message
-                    if key is None:
-                        extend_of[next(keyless)]((None, message, None))
-                        continue
-                    if only_one:
-                        if len(key) <= _LONGEST_KEY:
-                            extend_of[0]((key, message, None))
-                            continue
-                    else:
-                        # A key that is new is hashed in ``put``.
-                        try:
-                            partition = known[key]
-                        except KeyError:
-                            pass
-                        else:
-                            extend_of[partition]((key, message, None))
-                            continue
-                    put(source, envelope)
-            except BaseException:
-                self.failed_index = len(collected) - operator.length_hint(left) - 1
-                raise
-            fresh += len(collected)
-            if fresh >= _LIMITS_AFTER:
-                apply_all_limits()
-
-        def apply_all_limits() -> None:
-            """Have the producers append what has reached its limit in size or time."""
-            nonlocal sent, fresh
-            sent, fresh = sent + fresh, 0
-            for limit in limits:
-                limit()
-
-        def apply_limits(only_fresh: bool = False) -> int:
-            """Apply the limits of all producers; the number of messages since the last call. ``only_fresh``:
-            not where no message came since."""
-            nonlocal sent
-            if fresh or not only_fresh:
-                apply_all_limits()
-            count, sent = sent, 0
-            return count
-
-        def close_for_writes(error: Exception) -> None:
-            """Have ``send`` raise ``error`` from now on. Any thread may call it."""
-            nonlocal writer_of, stream
-
-            def refusing(source: str, envelope: Any) -> StreamWriter:
-                raise error
-
-            writer_of, stream = refusing, _nowhere
-
-        def pending() -> int:
-            """The number of messages since the last ``apply_limits``."""
-            return sent + fresh
-
-        def forget() -> None:
-            """Look up the writers again."""
-            nonlocal stream, is_first
-            apply_all_limits()
-            stream, is_first, self.can_defer = _nowhere, True, False
-
-        self.send = send
-        self.forget = forget
-        self.pending = pending
-        self.apply_limits = apply_limits
-        self.close_for_writes = close_for_writes
 
 
 def _partition(key: Any, partitions: int, known: dict[Any, int]) -> int:
@@ -279,4 +308,4 @@ def _nowhere(source: str, envelope: Any) -> None:
 
 
 _NO_APPENDS = PartitionAppenders((), -1, no_limits)
-_NOT_QUICK = FastAppend(_NO_APPENDS, -1, {}, iter(()), False)
+_NOT_QUICK = FastAppend((), -1, {}, iter(()), False)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from streambench.container.outputs.outgoing_batch import OutgoingBatch, columnar_writer
+from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch
 from streambench.errors import (
     ConfigError,
     MessageTooLargeError,
@@ -281,7 +281,7 @@ def _task() -> Any:
 
 
 def _writer(stream: SystemStream, send: SendColumns, partitions: int) -> Callable[[str, OutgoingBatch], None]:
-    return columnar_writer(stream, send, _no_single, partitions, None, None, _refuse)
+    return ColumnarWriter(stream, send, _no_single, partitions, None, None, _refuse).put
 
 
 def _no_single(source: str, envelope: Any) -> None:
