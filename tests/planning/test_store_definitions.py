@@ -14,6 +14,7 @@ from streambench.planning.store_definitions import store_definitions
 from streambench.serde.builtin import JsonSerde, LongSerde, StringSerde
 from streambench.store.cache import CachedEngine
 from streambench.store.expiry import ExpiringEngine
+from streambench.store.layer import Layer
 from streambench.store.memory import MemoryEngine, MemoryEngineFactory
 from streambench.store.rocksdb import RocksDbEngine
 from streambench.system.memory import MemorySystemFactory
@@ -182,8 +183,8 @@ def test_layers_stand_above_an_engine_where_they_are_of_use(
         "Partition 0", config, tmp_path / "files", lambda: 0
     )
     found = [type(engine)]
-    while hasattr(engine, "_engine"):
-        engine = engine._engine
+    while isinstance(engine, Layer):
+        engine = engine.engine
         found.append(type(engine))
     made.close()
     assert found == layers
