@@ -30,7 +30,7 @@ from streambench_magics.panel.tabs import tabs_html
 
 _FIELD = re.compile(r"(&quot;[^&\n]*&quot;:)")
 _BLOCKED = ("held back", "gate closed")
-_PLAIN = ("waiting", "empty", "chosen", "busy")
+_PLAIN = ("waiting", "caught up", "not fetched", "chosen", "busy")
 _AT_ONCE = 120
 """More rows of inputs than this are not drawn at once: those are that are in sight, and some around them."""
 _ABOVE = 40
@@ -291,7 +291,7 @@ def _input(frame: PanelState, row: Row, number: int) -> str:
     status, colour = frame.status(row), colour_number(frame, row.stream, row.partition)
     held = bool(status) and not row.folded and row.turn is None and status not in _PLAIN
     is_chosen = status.startswith(("chose", "busy"))
-    kind = "sb-won" if is_chosen else "sb-held" if held or status == "empty" else ""
+    kind = "sb-won" if is_chosen else "sb-held" if held or status == "caught up" else ""
     tag = "sb-tag sb-gate" if held else "sb-tag sb-chosen" if status in ("chosen", "busy") else "sb-tag"
     status = with_short_names(frame, status)
     # Where it is narrow, "in 9" has to do.

@@ -61,7 +61,10 @@ def partition_snapshots(container: ContainerStatus) -> tuple[PartitionSnapshot, 
         here = metadata[ssp.system_stream][ssp.partition]
         upcoming = here.upcoming if admin.replayable else None
         checkpointed = [each.task.committed.get(ssp) for each in partition.subscriptions]
-        status = stands.held.get(ssp, "waiting" if waiting else "empty")
+        is_at_head = not waiting and not unprocessed and multiplexer.is_at_head(partition)
+        lag = lag_between(position, upcoming)
+        at_end = "caught up" if is_at_head or lag == 0 else "not fetched"
+        status = stands.held.get(ssp, "waiting" if waiting else at_end)
         shown.append(
             PartitionSnapshot(
                 ssp,
@@ -70,13 +73,13 @@ def partition_snapshots(container: ContainerStatus) -> tuple[PartitionSnapshot, 
                 position,
                 here.newest,
                 upcoming,
-                lag_between(position, upcoming),
+                lag,
                 None if None in checkpointed else _least(checkpointed, admin.compare),
                 waiting,
                 chosen - unprocessed,
                 status,
                 turns.get(ssp),
-                not waiting and not unprocessed and multiplexer.is_at_head(partition),
+                is_at_head,
             )
         )
     return tuple(shown)

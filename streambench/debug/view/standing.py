@@ -233,7 +233,7 @@ def in_the_past(snapshot: ContainerSnapshot, session: Session) -> ContainerSnaps
         else:
             return each
         lag = lag_between(position, each.upcoming)
-        status = "empty" if lag == 0 else ""
+        status = "caught up" if lag == 0 else ""
         at_head = each.at_head and each.ssp not in following
         return replace(
             each, position=position, lag=lag, status=status, turn=None, waiting=0, at_head=at_head

@@ -91,7 +91,7 @@ def test_a_snapshot_shows_where_each_partition_stands() -> None:
         None,
         0,
         0,
-        "empty",
+        "caught up",
     )
     assert container.snapshot().checkpoints == {"Partition 0": {first.ssp: "1"}, "Partition 1": {}}
 
@@ -186,7 +186,7 @@ def test_a_partition_tells_when_its_turn_comes() -> None:
         "mem.a.0": ("waiting", None),
         "mem.a.1": ("waiting", 1),
         "mem.a.2": ("waiting", 2),
-        "mem.a.3": ("empty", None),
+        "mem.a.3": ("caught up", None),
     }
 
 

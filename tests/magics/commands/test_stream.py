@@ -54,7 +54,7 @@ def test_show_without_a_page_is_a_table_that_is_always_the_same(ip: Shell) -> No
         "Count  paused  3 processed  lag 1",
         "after message 3, 1 left",
         "stream      partition  oldest  position  upcoming  lag  rate  checkpoint  status",
-        "mem.clicks          0       0         2         2    0     -           1  empty",
+        "mem.clicks          0       0         2         2    0     -           1  caught up",
         "mem.clicks          1       0         1         2    1     -           0  next in 1",
     ]
     ip.run("%stream show")
