@@ -27,6 +27,7 @@ from streambench.system.systems import known_key
 from streambench.testing import run_job
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
+from streambench_magics.jobs.task_code import name_of
 from streambench_magics.jobs.task_source import task_file
 
 TASK, CONFIG, NEEDS, TEST, CASE = (
@@ -72,40 +73,27 @@ def export(
 
     Raises MagicError where the task cannot be written to a file, or a file is there already: nothing is
     written then."""
-    config = job.config
+    task = job.task
+    named = None if task is None else name_of(task)
+    config = job.config if named is None else job.config.with_values({"task.class": named})
     values, secrets = _config_values(config, directory)
-    if job.task is None:
+    if task is None or named is not None:
         code = own_code(config)
-        sources = {name: path.read_bytes() for name, path in code.files.items()}
+        files = {name: path.read_bytes() for name, path in code.files.items()}
         modules = set(code.installed)
         values |= code.named
     else:
-        source, task = task_file(job.task, job.task_name, namespace)
-        sources, modules = {TASK: source.encode()}, set(imported(source))
-        values["task.class"] = f"{TASK}:{task}"
-    nearest = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-    if not nearest.is_dir():
-        raise MagicError(f"{nearest} is a file: name a directory, or a new one beside it")
-    there = [name for name in (*sources, CONFIG, NEEDS, TEST, CASE) if (directory / name).exists()]
-    if there:
-        raise MagicError(
-            f"{directory} has {', '.join(there)} already; name another directory, or delete them"
-        )
-    files = {
-        **sources,
-        CONFIG: javaproperties.dumps(values, timestamp=None).encode(),
-        NEEDS: _requirements(modules).encode(),
-    }
-    case, left_out = _case(job, say) if runs else (None, "--no-run leaves it out")
+        source, name = task_file(task, job.task_name, namespace)
+        files, modules = {TASK: source.encode()}, set(imported(source))
+        values["task.class"] = f"{TASK}:{name}"
+    _check_free(directory, [*files, CONFIG, NEEDS, TEST, CASE])
+    files[CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
+    files[NEEDS] = _requirements(modules).encode()
+    case, left_out = _case(job, config, task, say) if runs else (None, "--no-run leaves it out")
     if case is not None:
         files[TEST] = _TEST.format(task=_task_text(values["task.class"]), case=CASE).encode()
         files[CASE] = json.dumps(case, indent=1).encode() + b"\n"
-    try:
-        for name, content in files.items():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_bytes(content)
-    except OSError as error:
-        raise MagicError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
+    _write(directory, files)
     report = [f"{directory} has {', '.join(files)}"]
     if left_out:
         report.append(f"no test was written: {left_out}")
@@ -113,10 +101,31 @@ def export(
     run = f"streambench run {shlex.quote(str(directory / CONFIG))}"
     report.append(
         f"{job.name} is a replay, with systems in memory: set those of the job in {CONFIG}, then {run}"
-        if job.session is not None and job.session.recording is not None
+        if job.is_replay
         else f"{run} goes on from the checkpoints of {job.name}; stop it here first"
     )
     return report
+
+
+def _check_free(directory: Path, names: list[str]) -> None:
+    """Raise MagicError where the directory cannot be made, or has one of these files."""
+    nearest = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise MagicError(f"{nearest} is a file: name a directory, or a new one beside it")
+    there = [name for name in names if (directory / name).exists()]
+    if there:
+        raise MagicError(
+            f"{directory} has {', '.join(there)} already; name another directory, or delete them"
+        )
+
+
+def _write(directory: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        for name, content in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(content)
+    except OSError as error:
+        raise MagicError(f"{error.filename or directory} cannot be written: {error.strerror}") from None
 
 
 def _config_values(config: Config, directory: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -146,7 +155,9 @@ def _requirements(modules: set[str]) -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
-def _case(job: Job, say: Callable[[str], object]) -> tuple[dict[str, Any] | None, str]:
+def _case(
+    job: Job, config: Config, task: Any, say: Callable[[str], object]
+) -> tuple[dict[str, Any] | None, str]:
     """Some messages of the inputs, and what the task does with them; else why there are none."""
     try:
         inputs = _messages(job)
@@ -154,27 +165,26 @@ def _case(job: Job, say: Callable[[str], object]) -> tuple[dict[str, Any] | None
         return None, str(error)
     if not inputs:
         return None, "the inputs are empty"
-    task = job.task
-    if task is None:
-        task = by_path(job.config, "task.class", job.config.required("task.class"))
-    config = {
+    if not callable(task):
+        task = by_path(config, "task.class", config.required("task.class"))
+    values = {
         key: value
-        for key, value in job.config.items()
+        for key, value in config.items()
         if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
     }
     # A store of which only the changelog is configured is a store.
-    factories = {key: job.config.text(key) for key in _factory_keys(job.config)}
-    config = {key: value for key, value in factories.items() if value is not None} | config
+    factories = {key: config.text(key) for key in _factory_keys(config)}
+    values = {key: value for key, value in factories.items() if value is not None} | values
     count = sum(len(each) for of_stream in inputs.values() for each in of_stream.values())
     say(
         f"{job.task_name} runs on {counted(count, 'message')} of {', '.join(inputs)}, in memory, for its "
         "test (--no-run: no test)"
     )
     try:
-        run = run_job(task, config, inputs)
+        run = run_job(task, values, inputs)
     except StreambenchError as error:
         return None, f"the task fails at these messages: {error}"
-    case = {"config": config, "inputs": inputs, "processed": len(run.processed), "outputs": run.outputs}
+    case = {"config": values, "inputs": inputs, "processed": len(run.processed), "outputs": run.outputs}
     try:
         text = json.dumps(case, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -21,6 +21,19 @@ def task_file_path(task: Any) -> Path | None:
     return None if file is None else Path(file)
 
 
+def name_of(task: Any) -> str | None:
+    """The name of a task for ``task.class``, of a file or a module; None for a task of a cell. ``task``: it,
+    or ``file.py:Class`` relative to the working directory."""
+    if isinstance(task, str):
+        file, _, name = task.rpartition(":")
+        return f"{Path(file).absolute()}:{name}"
+    path = task_file_path(task)
+    if path is None or "<locals>" in task.__qualname__:
+        return None
+    module = sys.modules[task.__module__]
+    return f"{module.__name__}.{task.__qualname__}" if module.__spec__ else f"{path}:{task.__qualname__}"
+
+
 def file_stamp(task: Any) -> Stamp | None:
     """The state of the file of a task; None for a task of a cell, and where the file cannot be read."""
     path = task_file_path(task)

@@ -10,6 +10,7 @@ from zipfile import ZipFile
 import pytest
 
 from streambench.config import Config
+from streambench.imports import by_path
 from streambench_magics.errors import MagicError
 from tests.magics.conftest import Shell
 
@@ -127,6 +128,20 @@ def test_a_job_of_a_file_is_exported_with_its_code(job: Shell, monkeypatch: pyte
     assert {row["message"]["airport"] for row in job.value} == {"ORD", "JFK"}
     with pytest.raises(MagicError, match=r"away has parts/delays\.py, .* already"):
         job.run("%stream export sent/away")
+
+
+def test_a_replay_of_a_task_of_a_file_is_exported_with_it(job: Shell) -> None:
+    Path("parts").mkdir()
+    Path("parts/delays.py").write_text(BEFORE + DELAYS.partition("\n")[2])
+    create(job, DELAYS)
+    job.run("%stream record delays kept.recording")
+    job.run("%stream step 2")
+    job.run("%stream stop")
+    for number, options in enumerate(("--task parts/delays.py:Delays", "--task Imported")):
+        job.names["Imported"] = by_path(Config({}), "task.class", "parts/delays.py:Delays")
+        job.run(f"%stream replay kept.recording {options}")
+        assert f"away{number} has parts/delays.py, job" in job.run(f"%stream export replay away{number}")
+        assert Config.from_file(f"away{number}/job.properties")["task.class"] == "parts/delays.py:Delays"
 
 
 def test_what_is_exported_can_be_packaged(job: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
