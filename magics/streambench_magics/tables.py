@@ -21,12 +21,16 @@ _NAMES = frozenset({"task", "partition", "stream", "job"})
 _LEAST_NAME = 24
 _LEAST_TEXT = 12
 _LONGEST = 100
+_MOST_ROWS = 100
+"""Rows of a long table that are shown; the value has all of them."""
 
 
 class Records(Sequence[Mapping[str, Any]]):
     """A list of like records, one mapping of column to value each. ``right``: columns of figures.
     ``data``: columns of keys and messages as they are. ``note``: a line below the table. ``source``: what it
-    was made from. ``wide``: further columns of the HTML table, for which the text form has no room."""
+    was made from. ``wide``: further columns of the HTML table, for which the text form has no room.
+
+    ``more``: how to see the others, where only the first 100 are shown; without it, all of them are."""
 
     def __init__(
         self,
@@ -38,12 +42,16 @@ class Records(Sequence[Mapping[str, Any]]):
         note: str = "",
         source: Any = None,
         wide: Sequence[str] = (),
+        more: str = "",
     ) -> None:
         self.columns = columns
         self.records = records
         self.right = frozenset(right)
         self.data = frozenset(data)
-        self.note = note
+        self._shown = records[:_MOST_ROWS] if more else records
+        is_cut = len(self._shown) < len(records)
+        cut = f"the first {_MOST_ROWS} of {len(records):,}; {more}" if is_cut else ""
+        self.note = "\n".join(filter(None, [cut, note]))
         self.source = source
         self.wide = [*columns, *wide]
 
@@ -57,8 +65,7 @@ class Records(Sequence[Mapping[str, Any]]):
         return iter(self.records)
 
     def __repr__(self) -> str:
-        lines = self._lines() if self.records else []
-        return "\n".join([*lines, *([self.note] if self.note else [])])
+        return "\n".join([*self._lines(), *([self.note] if self.note else [])])
 
     def _cell(self, record: Mapping[str, Any], column: str) -> str:
         value = record.get(column)
@@ -69,9 +76,9 @@ class Records(Sequence[Mapping[str, Any]]):
 
         Where it is too wide, texts lose their ends first, then names their middles. Figures stay whole, since
         a cut one is wrong."""
-        cells = [
-            [column, *(self._cell(record, column) for record in self.records)] for column in self.columns
-        ]
+        if not self._shown:
+            return []
+        cells = [[column, *(self._cell(record, column) for record in self._shown)] for column in self.columns]
         widths = [max(map(cell_len, each)) for each in cells]
         names = [at for at, column in enumerate(self.columns) if column in _NAMES - self.right]
         texts = [at for at, column in enumerate(self.columns) if column not in self.right and at not in names]
@@ -102,7 +109,7 @@ class Records(Sequence[Mapping[str, Any]]):
             "<tr>"
             + "".join(cell("td", column, self._cell(record, column)) for column in self.wide)
             + "</tr>"
-            for record in self.records
+            for record in self._shown
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if self.records else ""
         return table + (f"<div>{escape(self.note)}</div>" if self.note else "")

@@ -21,6 +21,8 @@ from streambench_magics.jobs.jobs import Job, require_no_branch
 from streambench_magics.jobs.rewinding import ends_elsewhere, planned, unsaid
 from streambench_magics.tables import Records
 
+_ALL = "found = %stream checkpoints has all of them, pandas.DataFrame(found) as a table"
+
 
 class CheckpointCommands(JobCommands):
     """Methods of the magics, one per sub-command."""
@@ -54,7 +56,7 @@ class CheckpointCommands(JobCommands):
             return self._history(job, last=True)
         records.sort(key=lambda record: natural(record["task"]))
         figures = ["checkpoint", "position", "to do again"]
-        return Records(["task", "partition", *figures], records, right=figures)
+        return Records(["task", "partition", *figures], records, right=figures, more=_ALL)
 
     def _history(self, job: Job, *, last: bool = False) -> Records:
         with closing(checkpoint_manager(job.config, job_name(job.config, job.task))) as manager:
@@ -79,6 +81,7 @@ class CheckpointCommands(JobCommands):
             records,
             right=["commit", "checkpoint"],
             note="" if records else f"{job.name} has no checkpoint yet",
+            more=_ALL,
         )
 
     def _rewind(self, args: Namespace) -> None:

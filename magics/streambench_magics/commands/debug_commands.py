@@ -32,7 +32,6 @@ from streambench_magics.panel.panel import show
 from streambench_magics.tables import Records
 
 _SHOWN_STEPS = 10
-_SHOWN_ENTRIES = _SHOWN_METRICS = 100
 _VALUE = 100
 _WHOLE = 100_000
 
@@ -214,13 +213,8 @@ class DebugCommands(JobCommands):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)
         several = len({each["task"] for each in records}) > 1
         columns = [*(["task"] if several else []), "store", "key", *_value_columns(args)]
-        return Records(
-            columns,
-            records[:_SHOWN_ENTRIES],
-            data=["key"],
-            note=_state_note(job, args, records),
-            source=records,
-        )
+        note = _state_note(job, args, records)
+        return Records(columns, records, data=["key"], note=note, source=records, more="--key shows one")
 
     def _outputs(self, args: Namespace) -> Records:
         if args.name is not None and args.name not in self.bench.jobs:
@@ -264,15 +258,15 @@ class DebugCommands(JobCommands):
             if args.match in name
         ]
         notes = []
-        if len(records) > _SHOWN_METRICS:
-            notes = [f"{_SHOWN_METRICS} of {len(records):,}: --match TEXT shows those with it in their name"]
         unknown = [name for name in metrics.not_kept if args.match in name]
         if unknown:
             notes.append(f"{len(unknown):,} more are known at the newest position only: {listed(unknown)}")
         if not records and not unknown:
             notes.append(f"no metric has {args.match} in its name")
-        note, shown = "\n".join(notes), records[:_SHOWN_METRICS]
-        return Records(["metric", "value"], shown, right=["value"], note=note, source=metrics)
+        more = "--match TEXT shows those with it in their name"
+        return Records(
+            ["metric", "value"], records, right=["value"], note="\n".join(notes), source=metrics, more=more
+        )
 
     def _check_no_stream(self, name: str) -> None:
         """Raise MagicError where this is no job, but a stream to which one has sent."""
@@ -376,8 +370,6 @@ def _value_columns(args: Namespace) -> list[str]:
 
 
 def _state_note(job: Job, args: Namespace, records: list[dict[str, Any]]) -> str:
-    if len(records) > _SHOWN_ENTRIES:
-        return f"the first {_SHOWN_ENTRIES} of {len(records):,}; --key shows one"
     if records and args.changed:
         is_cut = any("…" in each["before -> after"] for each in records)
         return "%stream state STORE --key KEY shows a whole value" if is_cut else ""

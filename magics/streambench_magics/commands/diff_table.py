@@ -9,7 +9,6 @@ from streambench.debug.effects.events import PositionDiff
 from streambench.debug.message_text import changed_text, short_text
 from streambench_magics.tables import Records
 
-_MOST_ROWS = 100
 _WHAT = "what"
 
 
@@ -18,14 +17,13 @@ def diff_table(diff: PositionDiff, note: str = "") -> Records:
     rows = list(_rows(diff))
     arrow = f"{diff.before:,} -> {diff.after:,}"
     several = len({row["task"] for row in rows}) > 1
-    notes = [f"{diff.before:,} and {diff.after:,} are alike"] if not rows else []
-    if len(rows) > _MOST_ROWS:
-        notes.append(f"the first {_MOST_ROWS} of {len(rows):,} differences")
+    alike = f"{diff.before:,} and {diff.after:,} are alike" if not rows else ""
     return Records(
         [_WHAT, *(["task"] if several else []), "name", arrow],
-        [{**row, arrow: row["values"]} for row in rows[:_MOST_ROWS]],
-        note="; ".join([*notes, *([note] if note else [])]),
+        [{**row, arrow: row["values"]} for row in rows],
+        note="; ".join(filter(None, [alike, note])),
         source=diff,
+        more="the value has all of them",
     )
 
 

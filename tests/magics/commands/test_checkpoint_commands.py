@@ -40,3 +40,13 @@ def test_checkpoints_are_sorted_by_stream_and_partition_not_by_text(ip: Shell) -
         "mem.many.10",
         "mem.z.0",
     ]
+
+
+def test_of_many_partitions_the_first_checkpoints_are_shown(ip: Shell) -> None:
+    ip.run("%stream streams create mem.wide --partitions 101")
+    ip.run("%stream create Count --config inputs --inputs mem.wide")
+    ip.run("%stream show --static")
+    shown = ip.run("%stream checkpoints").splitlines()
+    assert len(shown) == 1 + 100 + 1 and len(ip.value) == 101
+    assert shown[-1].startswith("the first 100 of 101; found = %stream checkpoints has all of them")
+    assert ip.value._repr_html_().count("<tr>") == 1 + 100
