@@ -83,12 +83,13 @@ class Job:
         name: str,
         config: Config,
         find_task: Callable[[], Any],
-        task_name: str,
+        task_name: str | None,
         namespace: Mapping[str, Any] | None = None,
     ) -> None:
-        """``namespace``: the user's variables, which conditions may use."""
+        """``task_name``: None where ``task.class`` of its configuration says it. ``namespace``: the user's
+        variables, which conditions may use."""
         self.name = name
-        self.task_name = task_name
+        self._task_name = task_name
         self.session: Session | None = None
         self.on_change: list[Callable[[], None]] = []
         self._base = config
@@ -125,7 +126,7 @@ class Job:
         """The same job once more, not started: its next session takes over the breakpoints and watches.
         ``config``: instead of its configuration; inputs that were attached stay."""
         config = self._base if config is None else config
-        job = Job(self.name, config, self._find_task, self.task_name, self._namespace)
+        job = Job(self.name, config, self._find_task, self._task_name, self._namespace)
         job._former, job.config_name = self._former, self.config_name
         if self._inputs != self._base.names("task.inputs"):
             job._inputs = self.inputs
@@ -179,6 +180,11 @@ class Job:
     @property
     def task(self) -> Any:
         return self._find_task()
+
+    @property
+    def task_name(self) -> str:
+        """The name of its task in the notebook, else ``task.class``."""
+        return self._task_name or self._base.required("task.class")
 
     @property
     def inputs(self) -> list[str]:

@@ -171,7 +171,7 @@ class Workbench:
         if task is None:
             task = name if self._known(name) is not None or found.text("task.class") is None else None
         if task is None:
-            job = Job(name, found, lambda: None, found.required("task.class"), self.namespace)
+            job = Job(name, found, lambda: None, None, self.namespace)
         else:
             self.task(task)
             job = Job(name, found, lambda: self._known(task), task, self.namespace)
