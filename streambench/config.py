@@ -11,7 +11,6 @@ import io
 import logging
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streambench import config_keys, redaction, references
 from streambench.config_keys import Key
 from streambench.errors import ConfigError
+from streambench.wording import command
 
 if TYPE_CHECKING:
     import javaproperties
@@ -198,10 +198,10 @@ class Config(Mapping[str, str]):
         return self._origin
 
     def command(self, words: str) -> str:
-        """A command of streambench for the job of this configuration, as a remedy names it.
+        """A command of streambench for the job of this configuration, as a remedy names it to the caller.
 
         ``words``: the command and its options, ``checkpoints --rewind oldest``."""
-        return f"streambench {words} -c {shlex.quote(self._origin or 'JOB.properties')}"
+        return command(words, self._origin or "JOB.properties")
 
     def with_values(self, values: Mapping[str, Any]) -> Config:
         """A copy in which ``values`` are set; a value of None removes its key."""

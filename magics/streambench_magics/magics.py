@@ -20,12 +20,12 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.counts import counted
 from streambench.debug.view.panel_state import static_view, status_text
-from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, UnknownStreamError
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.recording.captures import shown_path
 from streambench.suggestions import suggest
 from streambench.system.systems import Systems, abilities_of
+from streambench.wording import speaking
 from streambench_magics.commands.checkpoint_commands import CheckpointCommands
 from streambench_magics.commands.command_parser import split_words, stream_names
 from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview

@@ -64,7 +64,7 @@ def replay(
     """
     from streambench.debug.replay.replay import open as open_recording
     from streambench.debug.replay.replay_summary import summary_lines
-    from streambench.debug.wording import speaking
+    from streambench.wording import speaking
 
     recording = _read(file)
     with speaking("terminal"):
@@ -148,8 +148,8 @@ class _Progress:
 def _shrunk(recording: Recording, file: Path, task: str | None, *, recorded_source: bool) -> Recording:
     """The fewest messages that still fail, written beside the recording."""
     from streambench.debug.replay.shrinking import shrink, small_path
-    from streambench.debug.wording import speaking
     from streambench.recording.file import check_target
+    from streambench.wording import speaking
 
     path = small_path(file)
     check_target(path, "save")

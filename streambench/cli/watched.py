@@ -18,11 +18,11 @@ from streambench.debug.terminal.terminal_containers import ContainerLine
 from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.restore_progress import show_restore_progress
-from streambench.debug.wording import speaking
 from streambench.errors import StreambenchError, TaskError
 from streambench.job.result import ContainerRun, Ended
 from streambench.job.runner import positions
 from streambench.model import SystemStreamPartition
+from streambench.wording import speaking
 
 _SNAPSHOT_S = 0.2
 _GLANCE_S = 0.05

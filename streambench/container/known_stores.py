@@ -165,7 +165,7 @@ def unknown_state(config: Config, task: str, store: str, ssp: SystemStreamPartit
         "an earlier "
         "version) came between, or the changelog is that of another store. Nothing was changed. Go back to "
         "a commit that "
-        f"knows it ({config.command('checkpoints --rewind COMMIT')}), begin with empty stores (--rewind "
+        f"knows it ({config.command('checkpoints --rewind COMMIT')}), begin with empty stores (a rewind to "
         "oldest), or delete the "
         f"stream or name another in stores.{store}.changelog, to begin with this store empty"
     )

@@ -13,6 +13,7 @@ from uuid import uuid4
 from streambench.config import Config
 from streambench.errors import ChooserError, MessageTooLargeError, SerdeError, TaskError
 from streambench.fsync import fsync_directory
+from streambench.wording import command
 
 KEPT = 10
 """The number of captures that stay in a directory: the newest."""
@@ -75,8 +76,8 @@ def name_capture(error: BaseException, path: Path) -> None:
 
 
 def replay_command(path: Path) -> str:
-    """The command that replays a capture."""
-    return f"streambench replay {shlex.quote(str(shown_path(path)))}"
+    """The command that replays a capture, as the caller writes it."""
+    return command(f"replay {shlex.quote(str(shown_path(path)))}")
 
 
 def shown_path(path: Path) -> Path:

@@ -302,7 +302,7 @@ class Systems:
         if not self.factory(system).creates_streams:
             return ""
         command = self._config.command(f"streams create {stream}")
-        return f"; '{command}' makes one, in a notebook '%stream streams create {stream}'"
+        return f"; '{command}' makes one"
 
     def output(self, stream: SystemStream) -> SystemStream:
         """The stream that gets what tasks send to a stream (``task.output.suffix``)."""

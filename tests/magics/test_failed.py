@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.magics.conftest import Shell
@@ -45,7 +48,7 @@ def test_a_configuration_that_was_mended_is_taken_by_create(ip_empty: Shell) -> 
         f"the job {name} still has the old one; %stream create {name} gives it this one"
         for name in ("T", "attached")
     ]
-    ip_empty.run("%stream create T")
+    assert "T is a job of the task T; it reads mem.some" in ip_empty.run("%stream create T")
     assert "n[k]  - -> 1" in ip_empty.run("%stream step")
     assert "it reads mem.more" in ip_empty.run("%stream create attached")
 
@@ -168,3 +171,33 @@ def test_what_replaces_or_changes_a_failed_job_says_what_is_dropped(ip: Shell) -
     assert ip.run("%stream create Count").splitlines()[-1] == (
         "it replaces the former Count, which had failed: nothing since its last checkpoint is committed"
     )
+
+
+def test_a_capture_is_named_with_the_magic_that_opens_it(ip_empty: Shell) -> None:
+    ip_empty.run(
+        "%%streamconfig c\nsystems.log.samza.factory=log\nsystems.log.path=streams\n"
+        "systems.log.samza.offset.default=oldest\ntask.inputs=log.some\n"
+    )
+    ip_empty.run("%stream streams create log.some --config c")
+    ip_empty.run("%stream send log.some bad --config c")
+    ip_empty.run("%%streamtask T\ndef process(envelope, collector, coordinator):\n    raise ValueError\n")
+    ip_empty.run("%stream create T --config c --history 0")
+    ip_empty.fails("%stream step")
+    named = re.search(r"captured: (%stream replay \S+)", str(ip_empty.error))
+    assert named is not None, str(ip_empty.error)
+    assert "replay stands before it" in ip_empty.run(named[1])
+
+
+def test_a_mended_configuration_may_name_another_task(
+    ip_empty: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("tasks.py").write_text(
+        "class One:\n    def process(self, envelope, collector, coordinator):\n        pass\n"
+        "class Two(One):\n    pass\n"
+    )
+    config = "%%streamconfig c\nsystems.mem.samza.factory=memory\ntask.class=tasks.py:"
+    ip_empty.run(f"{config}One\n")
+    assert "job is a job of the task tasks.py:One" in ip_empty.run("%stream create job --config c")
+    ip_empty.run(f"{config}Two\n")
+    assert "job is a job of the task tasks.py:Two" in ip_empty.run("%stream create job")

@@ -26,9 +26,9 @@ from IPython import display as ipython
 from msgspec.structs import replace
 
 from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader, static_view
-from streambench.debug.wording import speaking
 from streambench.errors import TaskError, described
 from streambench.model import SystemStream
+from streambench.wording import speaking
 from streambench_magics.jobs.jobs import Job
 from streambench_magics.jobs.marks import MARKS
 from streambench_magics.jobs.rewinding import rewind_and_start

@@ -17,9 +17,9 @@ from streambench.debug.history.history import History
 from streambench.debug.past.exchange import exchange, warn_of_window
 from streambench.debug.past.replica import Replica
 from streambench.debug.stopping.slices import Progress, Slices, Stoppable
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
 from streambench.model import SystemStreamPartition
+from streambench.wording import words
 
 
 class Swap(Struct, frozen=True):

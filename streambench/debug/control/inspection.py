@@ -19,12 +19,12 @@ from streambench.debug.history.writes import StoreWrite
 from streambench.debug.past.past import Past
 from streambench.debug.past.recorded_tasks import RecordedTasks
 from streambench.debug.stopping.moment import ShownTask
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.metrics.registry import Gauge
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.store_definitions import StoreDefinition
 from streambench.serde.streams import StreamSerdes, readable
+from streambench.wording import words
 
 _T = TypeVar("_T")
 

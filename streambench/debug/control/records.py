@@ -13,11 +13,11 @@ from streambench.container.observer import ContainerObserver
 from streambench.debug.control.hot_swap import HotSwap
 from streambench.debug.control.recorder import DEFAULT_MB, Recorded, Recorder, write_capture
 from streambench.debug.history.history import History
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, StreambenchError
 from streambench.recording.captures import capture_limit, shown_path
 from streambench.recording.file import check_target
 from streambench.recording.recording import Recording
+from streambench.wording import words
 
 log = logging.getLogger(__name__)
 

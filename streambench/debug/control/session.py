@@ -30,9 +30,9 @@ from streambench.debug.stopping.conditions import Condition, Conditional, Condit
 from streambench.debug.stopping.interrupt import GivenUp, clear_interrupts, interrupt_inside
 from streambench.debug.stopping.moment import Moment
 from streambench.debug.stopping.past_steps import moments_of, walk
-from streambench.debug.wording import words
 from streambench.errors import StreambenchError
 from streambench.suggestions import suggest
+from streambench.wording import words
 
 log = logging.getLogger(__name__)
 

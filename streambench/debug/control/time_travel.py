@@ -18,9 +18,9 @@ from streambench.debug.past.replica import Replica
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
 from streambench.debug.stopping.moment import Moment
 from streambench.debug.stopping.past_steps import moments_of
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, TaskError
 from streambench.model import SystemStreamPartition
+from streambench.wording import words
 
 _T = TypeVar("_T")
 _EFFECTS = 1_000

@@ -20,8 +20,8 @@ from streambench.debug.history.block import NOTE_SIZE, Block, BlockTail, output_
 from streambench.debug.history.recorded_inputs import RecordedInputs
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError
+from streambench.wording import words
 
 if TYPE_CHECKING:
     from streambench.model import SystemStream

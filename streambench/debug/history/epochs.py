@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from streambench.container.trace import TraceEvent
 from streambench.debug.history.history import History
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError
 from streambench.model import SystemStreamPartition
+from streambench.wording import words
 
 
 class Mark(NamedTuple):

@@ -19,10 +19,10 @@ from streambench.debug.history.attributes import shared_by_class
 from streambench.debug.history.block import Block, position_of
 from streambench.debug.history.block_log import DEFAULT_MB, MB, BlockLog
 from streambench.debug.history.writes import StoreWrite, Values
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, SerdeError
 from streambench.serde.streams import decoded
 from streambench.store.traced import traced_engine
+from streambench.wording import words
 
 if TYPE_CHECKING:
     from streambench.chunk import Messages

@@ -26,7 +26,6 @@ from streambench.debug.past.replica import Replica
 from streambench.debug.past.shared_values import SharedValues
 from streambench.debug.past.way import Way
 from streambench.debug.stopping.moment import ShownTask
-from streambench.debug.wording import words
 from streambench.errors import ContainerStateError, UnknownStreamError
 from streambench.metrics.registry import Counter, Gauge, Reading
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStreamPartition
@@ -34,6 +33,7 @@ from streambench.serde.api import Serde
 from streambench.serde.streams import readable
 from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
+from streambench.wording import words
 
 log = logging.getLogger(__name__)
 

@@ -34,13 +34,13 @@ from streambench.debug.replay.replayed_inputs import (
     ReplayWindows,
 )
 from streambench.debug.stopping.slices import Progress, Slices
-from streambench.debug.wording import words
 from streambench.errors import ConfigError, StreambenchError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.model import ContainerModel, JobModel, PlannedContainer, TaskModel
 from streambench.recording.header import TaskCode, code_of, factory_here
 from streambench.recording.recording import Recording
+from streambench.wording import words
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from streambench.container.tasks.task_instance import TaskInstance
 from streambench.debug.effects.events import Output
 from streambench.debug.stopping.conditions import Condition, ConditionError
 from streambench.debug.stopping.moment import Moment
-from streambench.debug.wording import words
 from streambench.errors import SerdeError, StreambenchError, described, shortened
 from streambench.model import IncomingMessageEnvelope
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.store.task_store import TaskStore
+from streambench.wording import words
 
 Kind = Literal["message", "output", "state", "error", "commit", "window"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -294,7 +294,7 @@ def test_a_capture_on_spark_of_a_cells_task_opens_with_the_cell(ready: Shell) ->
     ready.run("%stream send log.numbers --from range(3)")
     with pytest.raises(StreambenchError, match="division by zero") as failed:
         ready.run("%stream deploy double --master local[2]")
-    captured = re.search(r"captured: streambench replay (\S+)", str(failed.value))
+    captured = re.search(r"captured: %stream replay (\S+)", str(failed.value))
     assert captured is not None, failed.value
     assert "replay stands before it" in ready.run(f"%stream replay {captured[1]}")
     assert "division by zero" in ready.fails("%stream step replay")

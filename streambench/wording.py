@@ -1,7 +1,9 @@
-"""Remedies in errors, in the words of the caller: calls of a session, magics, or keys of the terminal."""
+"""Remedies in errors, in the words of the caller: calls of a session, magics, commands, or keys of the
+terminal."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,6 +41,15 @@ def words(remedy: str, *values: object) -> str:
     """A remedy as the caller writes it: ``session.go_live()``, in a notebook ``%stream live``."""
     number = get_args(Speaker).index(_speaker.get())
     return _WORDS[remedy][number].format(*values)
+
+
+def command(line: str, config: str | None = None) -> str:
+    """A command as the caller writes it: ``streambench replay FILE``, in a notebook ``%stream replay FILE``.
+
+    ``config``: the file of the job's configuration, where the command needs one; a magic knows its job."""
+    if _speaker.get() == "magics":
+        return f"%stream {line.replace('checkpoints --rewind', 'rewind')}"
+    return f"streambench {line}" if config is None else f"streambench {line} -c {shlex.quote(config)}"
 
 
 @contextmanager

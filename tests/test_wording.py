@@ -7,7 +7,7 @@ from contextvars import copy_context
 
 import pytest
 
-from streambench.debug.wording import _WORDS, speaking, words
+from streambench.wording import _WORDS, command, speaking, words
 
 
 def test_python_is_told_of_calls_and_a_notebook_of_magics() -> None:
@@ -33,3 +33,11 @@ def test_only_python_is_told_of_python(remedy: str) -> None:
     for speaker in ("magics", "terminal"):
         with speaking(speaker):  # type: ignore[arg-type]
             assert "()" not in words(remedy, "x") and "session." not in words(remedy, "x")
+
+
+def test_a_command_is_a_magic_in_a_notebook() -> None:
+    assert command("replay 'my capture'") == "streambench replay 'my capture'"
+    assert command("checkpoints --rewind oldest", "a b") == "streambench checkpoints --rewind oldest -c 'a b'"
+    with speaking("magics"):
+        assert command("checkpoints --rewind oldest", "a b") == "%stream rewind oldest"
+        assert command("streams create log.a", "a b") == "%stream streams create log.a"
