@@ -7,13 +7,15 @@ import errno
 import socket
 import ssl
 
+from msgspec import Struct
+
 from streambench.system.net.framing import Splitter
 
 NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """The errors of a socket that does not block, where it would."""
 
 
-class Connection:
+class Connection(Struct, eq=False):
     """A connection with what is known of it.
 
     ``received``: how many messages have ended in it; ``safe``: how many of those are; ``acked``: the same as
@@ -23,32 +25,19 @@ class Connection:
     sender will send nothing more, and waits for what is still to be acknowledged.
     """
 
-    __slots__ = (
-        "began",
-        "has_slot",
-        "heard",
-        "is_closed",
-        "is_half",
-        "peer",
-        "received",
-        "safe",
-        "sock",
-        "splitter",
-        "acked",
-        "unsent",
-        "until",
-    )
-
-    def __init__(self, sock: socket.socket, peer: str, splitter: Splitter, now: float) -> None:
-        self.sock = sock
-        self.peer = peer
-        self.splitter = splitter
-        self.received = self.safe = self.acked = 0
-        self.heard = now
-        self.began: float | None = None
-        self.until: float | None = None
-        self.has_slot = self.is_half = self.is_closed = False
-        self.unsent = b""
+    sock: socket.socket
+    peer: str
+    splitter: Splitter
+    heard: float
+    received: int = 0
+    safe: int = 0
+    acked: int = 0
+    began: float | None = None
+    until: float | None = None
+    has_slot: bool = False
+    is_half: bool = False
+    is_closed: bool = False
+    unsent: bytes = b""
 
     def acknowledge(self, *, anyway: bool = False) -> bool:
         """Say how many messages are safe, where that is news (or ``anyway``); False where the sender must be

@@ -15,9 +15,20 @@ from streambench.system.net.tcp_producer import TcpProducer
 from streambench.system.net.udp_consumer import UdpConsumer
 from streambench.system.net.udp_producer import UdpProducer
 from streambench.system.numbered import UnstoredAdmin
+from streambench.system.settings import SettingsTable
 
 
-class TcpSystemFactory(SystemFactory):
+class _NetSystemFactory(SystemFactory):
+    listens: ClassVar[bool] = True
+    holds_changelogs: ClassVar[bool] = False
+    creates_streams = False
+    table: ClassVar[SettingsTable]
+
+    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
+        return UnstoredAdmin(Streams(system, config, self.table))
+
+
+class TcpSystemFactory(_NetSystemFactory):
     """``systems.<s>.samza.factory=tcp``. A stream is where it is received:
     ``systems.<s>.streams.<t>.listen=127.0.0.1:7000``.
 
@@ -48,24 +59,19 @@ class TcpSystemFactory(SystemFactory):
     task does not keep up with stays in the kernel's buffers.
     """
 
+    table = TCP
     keys: ClassVar[frozenset[str] | None] = TCP.system_names
     settings: ClassVar[tuple[Key, ...]] = TCP.keys
-    listens: ClassVar[bool] = True
-    holds_changelogs: ClassVar[bool] = False
     settings_unconfirmed: ClassVar[Mapping[str, str] | None] = {"acknowledge": "false"}
-    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpConsumer:
-        return TcpConsumer(_tcp(system, config), metrics)
+        return TcpConsumer(Streams(system, config, TCP), metrics)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpProducer:
-        return TcpProducer(_tcp(system, config), metrics)
-
-    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
-        return UnstoredAdmin(_tcp(system, config))
+        return TcpProducer(Streams(system, config, TCP), metrics)
 
 
-class UdpSystemFactory(SystemFactory):
+class UdpSystemFactory(_NetSystemFactory):
     """``systems.<s>.samza.factory=udp``. Streams and partitions have addresses as those of ``tcp``.
 
     A datagram is a message. With ``framing=lines`` it holds several, with newlines between them; one at
@@ -77,26 +83,13 @@ class UdpSystemFactory(SystemFactory):
     counted from the first number on that arrives of a sender.
     """
 
+    table = UDP
     keys: ClassVar[frozenset[str] | None] = UDP.system_names
     settings: ClassVar[tuple[Key, ...]] = UDP.keys
-    listens: ClassVar[bool] = True
-    holds_changelogs: ClassVar[bool] = False
     settings_unconfirmed: ClassVar[Mapping[str, str] | None] = {}
-    creates_streams = False
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpConsumer:
-        return UdpConsumer(_udp(system, config), metrics)
+        return UdpConsumer(Streams(system, config, UDP), metrics)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpProducer:
-        return UdpProducer(_udp(system, config), metrics)
-
-    def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
-        return UnstoredAdmin(_udp(system, config))
-
-
-def _tcp(system: str, config: Config) -> Streams:
-    return Streams(system, config, TCP)
-
-
-def _udp(system: str, config: Config) -> Streams:
-    return Streams(system, config, UDP)
+        return UdpProducer(Streams(system, config, UDP), metrics)

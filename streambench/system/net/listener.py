@@ -68,6 +68,7 @@ class Listener:
         self,
         ssp: SystemStreamPartition,
         address: Address,
+        start: int,
         settings: TcpSettings,
         framing: Framing,
         tls: ssl.SSLContext | None,
@@ -88,7 +89,7 @@ class Listener:
         self._socket: socket.socket | None = None
         self._ready: deque[Connection | None] = deque()
         self._waiting: deque[tuple[Connection, list[Any]]] = deque()
-        self._next = 0
+        self._next = start
         self._acks = Acks()
         self._arrived = self._safe = 0
         self._marks: deque[tuple[int, int]] = deque()
@@ -103,14 +104,13 @@ class Listener:
         self._silent: dict[Connection, None] = {}
         """Those on which no message has come, the oldest first."""
         self._warned: dict[str, float] = {}
-        times = [
-            each / 4 for each in (settings.frame_timeout_ms / 1000, settings.idle_timeout_ms / 1000) if each
-        ]
-        self.tick_s = min([1.0, *times])
+        self._frame_timeout_s = settings.frame_timeout_ms / 1000
+        self._idle_timeout_s = settings.idle_timeout_ms / 1000
+        timeouts_s = [each for each in (self._frame_timeout_s, self._idle_timeout_s) if each]
+        self.tick_s = min([1.0, *(each / 4 for each in timeouts_s)])
         self._seen = self._swept = time.monotonic()
 
     def open(self) -> None:
-        """Listen. Raises OSError."""
         listening = not_for_children(socket.socket(self.address.family, socket.SOCK_STREAM))
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,10 +126,6 @@ class Listener:
         asked, self.address = self.address.port, Address(self.address.host, listening.getsockname()[1])
         self.selector.register(listening, selectors.EVENT_READ, None)
         announce(self.ssp, f"tcp://{self.address}{' (TLS)' if self._tls else ''}", asked=asked)
-
-    def begin(self, offset: int) -> None:
-        """Give the next message this offset."""
-        self._next = offset
 
     def close(self) -> None:
         """Close all connections: what was not acknowledged is theirs to send again."""
@@ -247,9 +243,8 @@ class Listener:
             self._silent.pop(connection, None)
             self._waiting.append((connection, messages))
         if splitter.refusal is not None:
-            self._refuse(
-                connection, "too-large" if splitter.is_too_large else "malformed", splitter.refusal, now
-            )
+            kind = "too-large" if splitter.is_too_large else "malformed"
+            self._refuse(connection, kind, splitter.refusal, now)
         elif not splitter.unfinished:
             connection.began = None
         elif connection.began is None or messages:
@@ -294,24 +289,21 @@ class Listener:
                 if is_exhausted(error):
                     # Still readable, it would be tried without end; the next sweep tries again.
                     self.selector.unregister(self._socket)
-                    self._count_refusal(
-                        "exhausted",
-                        f"no connection can be accepted: {error.strerror}; raise the limit of open files "
-                        "(ulimit -n)",
-                    )
+                    remedy = "raise the limit of open files (ulimit -n)"
+                    why = f"no connection can be accepted: {error.strerror}; {remedy}"
+                    self._count_refusal("exhausted", why)
                     return
                 continue  # this one is gone already
             sock.setblocking(False)
             named = str(Address(peer[0], peer[1]))
-            is_full = len(self.connections) >= self.settings.max_connections or room <= 0
+            count = len(self.connections)
+            is_full = count >= self.settings.max_connections or room <= 0
             room -= not is_full
             if is_full and not self._close_silent():
-                self._count_refusal(
-                    "too-many",
-                    f"{named} is refused: {len(self.connections)} connections are open (max.connections)",
-                )
+                why = f"{named} is refused: {count} connections are open (max.connections)"
+                self._count_refusal("too-many", why)
                 with contextlib.suppress(OSError):
-                    sock.send(b"busy: %d connections are open already\n" % len(self.connections))
+                    sock.send(b"busy: %d connections are open already\n" % count)
                 sock.close()
                 continue
             self._admit(sock, named, now)
@@ -319,16 +311,15 @@ class Listener:
     def _close_silent(self) -> bool:
         """Close the oldest connection on which no message has come, so that a flood of silent ones does not
         keep others out."""
-        for oldest in self._silent:
-            count = len(self.connections)
-            self._count_refusal(
-                "too-many",
-                f"{oldest.peer} has sent nothing, and makes way for another: {count} connections are open",
-            )
-            oldest.close_gracefully("busy: others wait for a connection, and nothing came on this one")
-            self._close(oldest)
-            return True
-        return False
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        count = len(self.connections)
+        why = f"{oldest.peer} has sent nothing, and makes way for another: {count} connections are open"
+        self._count_refusal("too-many", why)
+        oldest.close_gracefully("busy: others wait for a connection, and nothing came on this one")
+        self._close(oldest)
+        return True
 
     def _admit(self, sock: socket.socket, peer: str, now: float) -> None:
         try:
@@ -429,13 +420,12 @@ class Listener:
             self._answer(connection)
             self._end_half(connection)
         for connection in list(self.connections):
-            self._look_at(connection, now)
+            self._check_deadlines(connection, now)
         if self._socket is not None and self._socket not in self.selector.get_map():
             self.selector.register(self._socket, selectors.EVENT_READ, None)
 
-    def _look_at(self, connection: Connection, now: float) -> None:
-        settings = self.settings
-        silent = now - connection.heard
+    def _check_deadlines(self, connection: Connection, now: float) -> None:
+        frame_s, idle_s = self._frame_timeout_s, self._idle_timeout_s
         if connection.until is not None:
             if now >= connection.until:
                 self._close(connection)
@@ -444,25 +434,13 @@ class Listener:
                 self._close(connection)
         elif connection in self._without_slot:
             pass
-        elif (
-            connection.began is not None
-            and settings.frame_timeout_ms / 1000
-            and now - connection.began > settings.frame_timeout_ms / 1000
-        ):
+        elif frame_s and connection.began is not None and now - connection.began > frame_s:
             self._cut_off(connection)
-            self._refuse(
-                connection,
-                "slow",
-                f"it was not complete after {settings.frame_timeout_ms / 1000:g} seconds (frame.timeout.ms)",
-                now,
-            )
+            why = f"it was not complete after {frame_s:g} seconds (frame.timeout.ms)"
+            self._refuse(connection, "slow", why, now)
             self._adjust_slot(connection)
-        elif (
-            settings.idle_timeout_ms / 1000
-            and silent > settings.idle_timeout_ms / 1000
-            and not self._awaits_ack(connection)
-        ):
-            why = f"nothing came for {settings.idle_timeout_ms / 1000:g} seconds (idle.timeout.ms)"
+        elif idle_s and now - connection.heard > idle_s and not self._awaits_ack(connection):
+            why = f"nothing came for {idle_s:g} seconds (idle.timeout.ms)"
             self._refuse(connection, "idle", why, now, word="busy")
 
     def _awaits_ack(self, connection: Connection) -> bool:

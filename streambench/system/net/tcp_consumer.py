@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 
 from streambench import descriptors
-from streambench.errors import do_all, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
-from streambench.system.address import Address, listen
+from streambench.system.address import Address
 from streambench.system.api import Chunk
 from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.framing import FRAMINGS
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 _HELD_S = 0.05
 
 
-class TcpConsumer(ListeningConsumer):
+class TcpConsumer(ListeningConsumer[Listener]):
     """Listens for partitions of one system, each on a port of its own.
 
     Back-pressure: sockets are read in ``poll`` alone, and only those of partitions that it wants. Whatever
@@ -33,10 +32,11 @@ class TcpConsumer(ListeningConsumer):
     meanwhile.
     """
 
+    kind = "tcp"
+
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         super().__init__(streams, metrics)
         self._counters = Counters(streams.system, metrics)
-        self._listeners: dict[SystemStreamPartition, Listener] = {}
         self._selector: selectors.BaseSelector | None = None
         self._watched: frozenset[SystemStreamPartition] = frozenset()
         of_streams = [
@@ -45,12 +45,6 @@ class TcpConsumer(ListeningConsumer):
         self.acknowledge_within_ms = min(
             (each.acknowledge_within_ms for each in of_streams if each.acknowledge), default=None
         )
-
-    @property
-    def addresses(self) -> dict[SystemStreamPartition, Address]:
-        """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
-        and after ``stop``."""
-        return {ssp: listener.address for ssp, listener in self._listeners.items()}
 
     def start(self) -> None:
         connections = sum(
@@ -62,15 +56,13 @@ class TcpConsumer(ListeningConsumer):
                 connections,
                 most,
             )
-        for ssp, offset in self._wanted.items():
-            self._listen(ssp, offset)
+        super().start()
         self._selector = selectors.DefaultSelector()
         gauge = self._metrics.gauge(f"{self._streams.system}-connections", "tcp")
-        gauge.source = lambda: sum(len(listener.connections) for listener in self._listeners.values())
+        gauge.source = lambda: sum(len(listener.connections) for listener in self._ports.values())
 
     def stop(self) -> None:
-        listeners, self._listeners = self._listeners, {}
-        do_all([listener.close for listener in listeners.values()])
+        super().stop()
         if self._selector is not None:
             self._selector.close()
             self._selector = None
@@ -78,7 +70,7 @@ class TcpConsumer(ListeningConsumer):
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         assert self._selector is not None
-        listeners = [(self._listeners[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
+        listeners = [(self._ports[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
         until = time.monotonic() + timeout_ms / 1000
         while True:
             chunks = [
@@ -93,39 +85,19 @@ class TcpConsumer(ListeningConsumer):
             longest = _HELD_S if len(free) < len(listeners) else left
             self._selector.select(min([left, longest, *(listener.tick_s for listener in free)]))
 
-    def at_head(self, ssp: SystemStreamPartition) -> bool:
-        listener = self._listeners.get(ssp)
-        return listener is not None and listener.at_head
-
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         """Acknowledge to the senders. May be called on another thread than the other methods."""
-        listeners = self._listeners
+        listeners = self._ports
         for ssp, offset in offsets.items():
             listener = listeners.get(ssp)
             if listener is not None:
                 listener.acknowledge(to_number(offset, ssp))
 
-    def _listen(self, ssp: SystemStreamPartition, offset: int) -> None:
-        stream = ssp.system_stream
-        addresses = self._streams.listening(stream)
-        if ssp.partition >= len(addresses):
-            raise no_partition(stream, ssp.partition, len(addresses))
-        settings = tcp_settings(self._streams.config, stream)
-        framing = FRAMINGS[settings.framing](stream, settings.max_message_bytes)
-        address = addresses[ssp.partition]
-        listener = Listener(ssp, address, settings, framing, self._tls(ssp, settings), self._counters)
-        listener.begin(offset)
-        self._listeners[ssp] = listener
-        listen(
-            listener.open,
-            settings.listen_timeout_ms / 1000,
-            self._streams.config,
-            self._streams.key(stream, "listen"),
-            address,
-        )
-        self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "tcp").set(
-            listener.address.port
-        )
+    def _port(self, ssp: SystemStreamPartition, address: Address, offset: int) -> Listener:
+        settings = tcp_settings(self._streams.config, ssp.system_stream)
+        framing = FRAMINGS[settings.framing](ssp.system_stream, settings.max_message_bytes)
+        tls = self._tls(ssp, settings)
+        return Listener(ssp, address, offset, settings, framing, tls, self._counters)
 
     def _tls(self, ssp: SystemStreamPartition, settings: TcpSettings) -> ssl.SSLContext | None:
         if settings.tls_certificate is None:
@@ -146,7 +118,7 @@ class TcpConsumer(ListeningConsumer):
         wanted = {listener.ssp: listener for listener in listeners}
         if wanted.keys() != self._watched:
             for ssp in self._watched - wanted.keys():
-                self._selector.unregister(self._listeners[ssp].selector)
+                self._selector.unregister(self._ports[ssp].selector)
             for ssp in wanted.keys() - self._watched:
                 self._selector.register(wanted[ssp].selector, selectors.EVENT_READ)
             self._watched = frozenset(wanted)

@@ -247,20 +247,14 @@ class TcpConnection:
         raise error from cause
 
     def _not_acknowledged(self) -> StreamSystemError:
-        name = self._streams_key("acknowledge")
+        seconds = f"{self.settings.acknowledge_timeout_ms / 1000:g} seconds"
         if not self.settings.acknowledge:
-            return StreamSystemError(
-                f"{self._name}: {self._address} has read nothing for "
-                f"{self.settings.acknowledge_timeout_ms / 1000:g} seconds"
-            )
+            return StreamSystemError(f"{self._name}: {self._address} has read nothing for {seconds}")
         return StreamSystemError(
             f"{self._name}: {self._address} has not acknowledged {len(self._frames)} messages: nothing new "
-            "was said for "
-            f"{self.settings.acknowledge_timeout_ms / 1000:g} seconds. A job acknowledges with its commits: "
-            "set its "
-            "task.commit.ms below that, or "
-            f"{self._streams_key('acknowledge.timeout.ms')} above. A receiver that never does takes "
-            f"{name}=false"
+            f"was said for {seconds}. A job acknowledges with its commits: set its task.commit.ms below "
+            f"that, or {self._streams_key('acknowledge.timeout.ms')} above. A receiver that never does takes "
+            f"{self._streams_key('acknowledge')}=false"
         )
 
     def _streams_key(self, name: str) -> str:
@@ -319,10 +313,9 @@ class TcpConnection:
                 now = time.monotonic()
                 if isinstance(error, ssl.SSLCertVerificationError) or now >= until:
                     failure = StreamSystemError(
-                        f"{self._name}: no receiver listens at {self._address} ({self._key}): "
-                        f"{reason}; tried for "
-                        f"{for_s:g} seconds (connect.timeout.ms). Start the receiver first, or mend the "
-                        "address"
+                        f"{self._name}: no receiver listens at {self._address} ({self._key}): {reason}; "
+                        f"tried for {for_s:g} seconds (connect.timeout.ms). Start the receiver first, or "
+                        "mend the address"
                     )
                     self._fail(failure, error)
                 if not is_reported and now - began >= _WARN_AFTER_S:
@@ -416,6 +409,6 @@ class TcpConnection:
     def _not_ours(self, said: bytes) -> _Refused:
         return _Refused(
             f"{self._name}: {self._address} answers {said[:80]!r}, which acknowledges nothing: is it the "
-            "receiver of this stream? "
-            f"A receiver of another kind takes {self._streams_key('acknowledge')}=false"
+            "receiver of this stream? A receiver of another kind takes "
+            f"{self._streams_key('acknowledge')}=false"
         )

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from streambench.chunk import numbered
-from streambench.errors import do_all, no_partition
 from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.system.address import Address, announce, listen
+from streambench.system.address import Address, announce
 from streambench.system.api import Chunk
 from streambench.system.net.consumer import ListeningConsumer
 from streambench.system.net.settings import (
@@ -35,7 +34,7 @@ _LOOK_AT_LOSSES_S = 1.0
 _SENDERS = 10_000
 
 
-class UdpConsumer(ListeningConsumer):
+class UdpConsumer(ListeningConsumer["_Port"]):
     """Receives partitions of one system, each on a port of its own.
 
     What does not fit waits in the kernel's buffer (``receive.buffer.bytes``), and is lost when that is full.
@@ -45,42 +44,17 @@ class UdpConsumer(ListeningConsumer):
     earlier consumer received. No sender learns of it.
     """
 
+    kind = "udp"
+
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
         super().__init__(streams, metrics)
         self._counters = _Counters(streams.system, metrics)
-        self._ports: dict[SystemStreamPartition, _Port] = {}
         self._looked = 0.0
-
-    @property
-    def addresses(self) -> dict[SystemStreamPartition, Address]:
-        """Its addresses, with the ports that were chosen where 0 was configured; empty before ``start``
-        and after ``stop``."""
-        return {ssp: port.address for ssp, port in self._ports.items()}
-
-    def start(self) -> None:
-        for ssp, offset in self._wanted.items():
-            stream = ssp.system_stream
-            addresses = self._streams.listening(stream)
-            if ssp.partition >= len(addresses):
-                raise no_partition(stream, ssp.partition, len(addresses))
-            settings = udp_settings(self._streams.config, stream)
-            port = self._ports[ssp] = _Port(ssp, addresses[ssp.partition], offset, settings, self._counters)
-            listen(
-                port.open,
-                settings.listen_timeout_ms / 1000,
-                self._streams.config,
-                self._streams.key(stream, "listen"),
-                port.address,
-            )
-            self._metrics.gauge(f"{ssp.system}-{ssp.stream}-{ssp.partition}-port", "udp").set(
-                port.address.port
-            )
 
     def stop(self) -> None:
         if self._ports:
             self._count_losses()
-        ports, self._ports = self._ports, {}
-        do_all([port.close for port in ports.values()])
+        super().stop()
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
         ports = [(self._ports[ssp], at_most) for ssp, at_most in wanted.items() if at_most > 0]
@@ -98,12 +72,12 @@ class UdpConsumer(ListeningConsumer):
                     selector.register(port.sock, selectors.EVENT_READ)
                 selector.select(min(until - now, _LOOK_AT_LOSSES_S))
 
-    def at_head(self, ssp: SystemStreamPartition) -> bool:
-        port = self._ports.get(ssp)
-        return port is not None and port.at_head
-
     def acknowledge(self, offsets: Mapping[SystemStreamPartition, str]) -> None:
         """Do nothing: no sender waits for an answer to a datagram."""
+
+    def _port(self, ssp: SystemStreamPartition, address: Address, offset: int) -> _Port:
+        settings = udp_settings(self._streams.config, ssp.system_stream)
+        return _Port(ssp, address, offset, settings, self._counters)
 
     def _count_losses(self) -> None:
         dropped = _dropped_by_the_kernel()
@@ -140,7 +114,7 @@ class _Port:
         self.at_head = False
         self.sock = not_for_children(socket.socket(address.family, socket.SOCK_DGRAM))
         self._next = start
-        self._settings = settings
+        self.settings = settings
         self._counters = counters
         self._is_plain = (
             settings.framing == "datagram"
@@ -154,8 +128,7 @@ class _Port:
         self._has_warned = False
 
     def open(self) -> None:
-        """Listen. Raises OSError."""
-        wanted = self._settings.receive_buffer_bytes
+        wanted = self.settings.receive_buffer_bytes
         if wanted:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         self.sock.bind((self.address.host, self.address.port))
@@ -208,9 +181,8 @@ class _Port:
                 self._has_warned = True
                 log.warning(
                     "%s: the kernel has dropped %d datagrams, because they came faster than they were "
-                    "processed; raise "
-                    "receive.buffer.bytes (and sysctl net.core.rmem_max). The metric %s-datagrams-dropped "
-                    "goes on counting",
+                    "processed; raise receive.buffer.bytes (and sysctl net.core.rmem_max). The metric "
+                    "%s-datagrams-dropped goes on counting",
                     self.ssp,
                     news,
                     self.ssp.system,
@@ -218,7 +190,7 @@ class _Port:
 
     def _messages(self, datagram: bytes) -> list[bytes]:
         """The messages of a datagram, those left out that cannot be taken."""
-        if self._settings.sequence:
+        if self.settings.sequence:
             if len(datagram) < HEADER or not datagram.startswith(NUMBERED):
                 self._counters.malformed.count += 1
                 return []
@@ -227,13 +199,13 @@ class _Port:
                 int.from_bytes(datagram[len(NUMBERED) + 8 : HEADER], "big"),
             )
             datagram = datagram[HEADER:]
-        if self._settings.framing == "lines":
+        if self.settings.framing == "lines":
             messages = datagram.split(b"\n")
             if not messages[-1]:
                 messages.pop()
         else:
             messages = [datagram]
-        most = self._settings.max_message_bytes
+        most = self.settings.max_message_bytes
         if len(datagram) > most:
             whole = len(messages)
             messages = [message for message in messages if len(message) <= most]

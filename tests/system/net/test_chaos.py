@@ -62,7 +62,7 @@ def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: i
     names, delivered, acknowledged = 0, 0, -1
     got: dict[int, int] = {}
     with receiving(TcpSystemFactory(), settings) as receiver:
-        (listener,) = receiver.consumer._listeners.values()  # type: ignore[attr-defined]
+        (listener,) = receiver.consumer._ports.values()  # type: ignore[attr-defined]
         for _ in range(STEPS):
             if len(senders) < 16 and chance.random() < 0.1:
                 senders.append(Sender(receiver.connect(), names))

@@ -245,7 +245,7 @@ def test_no_more_is_read_than_may_wait_for_acknowledgement(caplog: pytest.LogCap
         while len(found) < 5_000:
             polled = receiver.poll(200)
             found += [each.message for each in polled]
-            (listener,) = receiver.consumer._listeners.values()  # type: ignore[attr-defined]
+            (listener,) = receiver.consumer._ports.values()  # type: ignore[attr-defined]
             assert listener._arrived - listener._safe < 1_000_000 + 300_000
             if not polled and listener.is_held:
                 assert not receiver.consumer.at_head(SSP)
@@ -279,7 +279,7 @@ def test_of_many_large_messages_at_once_a_limit_is_held_and_all_arrive() -> None
         frames = [size.to_bytes(4, "big") + bytes([number]) * size for number in range(20)]
         for sender, frame in zip(senders, frames, strict=True):
             sender.sendall(frame[: size // 2])
-        listener = receiver.consumer._listeners[SSP]  # type: ignore[attr-defined]
+        listener = receiver.consumer._ports[SSP]  # type: ignore[attr-defined]
         for _ in range(50):
             receiver.poll(1)
             assert sum(each.splitter.unfinished for each in listener.connections) < 2 * size + 20 * 33_000
