@@ -7,15 +7,19 @@ import logging
 import socket
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.locks import not_for_children
 from streambench.metrics.log_reporter import LISTENING
 
 _LAST_PORT = 65_535
 _PAUSE_S = 0.1
+
+_Opened = TypeVar("_Opened")
 
 
 class Address(Struct, frozen=True):
@@ -73,22 +77,37 @@ def announce(what: object, place: str, *, asked: int) -> None:
     )
 
 
+def listening_socket(address: Address, backlog: int, receive_buffer: int = 0) -> socket.socket:
+    """A socket that listens at an address. ``receive_buffer``: the size of the kernel's buffer of each
+    connection in bytes, 0 for what it chooses. Raises OSError."""
+    found = not_for_children(socket.socket(address.family, socket.SOCK_STREAM))
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        found.bind((address.host, address.port))
+        found.listen(backlog)
+        found.setblocking(False)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
 def listen(
-    open_: Callable[[], object], patience_s: float, config: Config, key: str, address: Address
-) -> None:
-    """Have ``open_`` listen at an address. Where another process listens there, it is tried again for so
-    long. That may be an older start of the same job, which has not noticed its replacement yet. Raises
-    ConfigError."""
+    open_: Callable[[], _Opened], patience_s: float, config: Config, key: str, address: Address
+) -> _Opened:
+    """Have ``open_`` listen at an address, and return its result. Where another process listens there, it is
+    tried again for so long. That may be an older start of the same job, which has not noticed its replacement
+    yet. Raises ConfigError."""
     until = time.monotonic() + patience_s
     while True:
         try:
-            open_()
+            return open_()
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
                 raise _cannot_listen(config, key, address, error) from error
-            time.sleep(_PAUSE_S)
-        else:
-            return
+        time.sleep(_PAUSE_S)
 
 
 def _cannot_listen(config: Config, key: str, address: Address, error: OSError) -> ConfigError:

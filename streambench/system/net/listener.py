@@ -21,7 +21,7 @@ from streambench.chunk import Chunk
 from streambench.locks import not_for_children
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
-from streambench.system.address import Address, announce
+from streambench.system.address import Address, announce, listening_socket
 from streambench.system.net.acks import Acks
 from streambench.system.net.connection import NOT_NOW, Connection, is_exhausted
 from streambench.system.net.framing import Framing
@@ -111,17 +111,7 @@ class Listener:
         self._seen = self._swept = time.monotonic()
 
     def open(self) -> None:
-        listening = not_for_children(socket.socket(self.address.family, socket.SOCK_STREAM))
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self.settings.receive_buffer_bytes:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.settings.receive_buffer_bytes)
-            listening.bind((self.address.host, self.address.port))
-            listening.listen(_BACKLOG)
-            listening.setblocking(False)
-        except OSError:
-            listening.close()
-            raise
+        listening = listening_socket(self.address, _BACKLOG, self.settings.receive_buffer_bytes)
         self._socket = listening
         asked, self.address = self.address.port, Address(self.address.host, listening.getsockname()[1])
         self.selector.register(listening, selectors.EVENT_READ, None)

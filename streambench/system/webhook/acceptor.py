@@ -70,7 +70,6 @@ class Acceptor:
     def open(self) -> None:
         """Begin to accept."""
         descriptors.allow(self._most)
-        self._listener.setblocking(False)
         self._is_open = True
         self._resume()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -44,17 +45,14 @@ class _Refused(Exception):
         self.headers = headers
 
 
-class InFlightRequest:
+class InFlightRequest(Struct, eq=False):
     """A request whose messages are not durable yet. Others with the same Idempotency-Key and body wait for
-    the same."""
+    the same. ``waiting``: how many."""
 
-    __slots__ = ("digest", "done", "received", "waiting")
-
-    def __init__(self, digest: bytes, done: asyncio.Future[None]) -> None:
-        self.digest = digest
-        self.done = done
-        self.received: ReceivedRequest | None = None
-        self.waiting = 0
+    digest: bytes
+    done: asyncio.Future[None]
+    received: ReceivedRequest
+    waiting: int = 0
 
 
 class Endpoints:
@@ -212,53 +210,58 @@ class Endpoints:
         self, endpoint: Endpoint, request: Request, body: bytes, name: _Name | None, digest: bytes
     ) -> InFlightRequest:
         """Put the messages of a body into the inbox. Raises _Refused."""
-        try:
-            messages = messages_of(
-                endpoint, body, request.headers.get("content-type", ""), _key(endpoint, request)
-            )
-        except BadBodyError as error:
-            raise _Refused(400, str(error)) from None
-        if len(messages) > self._inbox.most_messages:
-            raise _Refused(
-                413,
-                f"a request may have {self._inbox.most_messages} messages at most, and this one has "
-                f"{len(messages)}",
-            )
-        parts: dict[SystemStreamPartition, list[Received]] = {}
-        stream = endpoint.stream
-        for each in messages:
-            if each.key is None:
-                partition = next(self._keyless[stream]) % endpoint.partitions
-            else:
-                partition = partition_for(each.key, endpoint.partitions)
-            parts.setdefault(SystemStreamPartition(stream.system, stream.stream, partition), []).append(each)
+        messages = self._messages(endpoint, request, body)
         loop = asyncio.get_running_loop()
-        in_flight = InFlightRequest(digest, loop.create_future())
+        done: asyncio.Future[None] = loop.create_future()
 
         def durable() -> None:
             if name is not None:
                 self._in_flight.pop(name, None)
                 self._remember(name, digest, len(messages))
-            if not in_flight.done.done():
-                in_flight.done.set_result(None)
+            if not done.done():
+                done.set_result(None)
 
         def on_done() -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
                 loop.call_soon_threadsafe(durable)
 
-        received = ReceivedRequest(
-            len(messages), len(body), _kept_headers(endpoint, request), int(time.time() * 1000), on_done
-        )
-        if not self._inbox.put(received, parts):
+        headers, now_ms = _kept_headers(endpoint, request), int(time.time() * 1000)
+        received = ReceivedRequest(len(messages), len(body), headers, now_ms, on_done)
+        if not self._inbox.put(received, self._by_partition(endpoint, messages)):
             raise _busy()
-        in_flight.received = received
+        in_flight = InFlightRequest(digest, done, received)
         if name is not None:
             self._in_flight[name] = in_flight
         return in_flight
 
+    def _messages(self, endpoint: Endpoint, request: Request, body: bytes) -> list[Received]:
+        """The messages of a body. Raises _Refused."""
+        content_type, key = request.headers.get("content-type", ""), _key(endpoint, request)
+        try:
+            messages = messages_of(endpoint, body, content_type, key)
+        except BadBodyError as error:
+            raise _Refused(400, str(error)) from None
+        most = self._inbox.most_messages
+        if len(messages) > most:
+            why = f"a request may have {most} messages at most, and this one has {len(messages)}"
+            raise _Refused(413, why)
+        return messages
+
+    def _by_partition(
+        self, endpoint: Endpoint, messages: list[Received]
+    ) -> dict[SystemStreamPartition, list[Received]]:
+        system, stream = endpoint.stream.system, endpoint.stream.stream
+        parts: dict[SystemStreamPartition, list[Received]] = {}
+        for each in messages:
+            if each.key is None:
+                partition = next(self._keyless[endpoint.stream]) % endpoint.partitions
+            else:
+                partition = partition_for(each.key, endpoint.partitions)
+            parts.setdefault(SystemStreamPartition(system, stream, partition), []).append(each)
+        return parts
+
     async def _durably(self, in_flight: InFlightRequest, name: _Name | None) -> int:
         """Wait until messages are durable, as long as a request may."""
-        assert in_flight.received is not None
         done = in_flight.done
         in_flight.waiting += 1
         self._waiting.add(done)

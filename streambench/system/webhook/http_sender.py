@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 import httpx
-from msgspec import Struct
+from msgspec import Struct, field
 
 from streambench.errors import StreamSystemError, described
 from streambench.model import SystemStream
@@ -55,14 +55,11 @@ class _Attempt(Struct):
     pause_s: float = 0
 
 
-class _Queue:
+class _Queue(Struct):
     """Messages that are posted one request after the other. ``is_due``: they are being posted."""
 
-    __slots__ = ("is_due", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[Message] = deque()
-        self.is_due = False
+    waiting: deque[Message] = field(default_factory=deque)
+    is_due: bool = False
 
 
 class HttpSender:

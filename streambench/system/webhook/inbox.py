@@ -21,57 +21,33 @@ class Received(Struct, gc=False):
     message: bytes
 
 
-class ReceivedRequest:
-    """The messages of one request. ``size``: their bytes. ``open``: in how many partitions some of them are
-    not acknowledged yet."""
+class ReceivedRequest(Struct, eq=False):
+    """The messages of one request. ``size``: their bytes. ``on_done`` is called, by whatever thread
+    acknowledges, once all are durable. ``open``: in how many partitions some of them are not acknowledged
+    yet."""
 
-    __slots__ = (
-        "count",
-        "delivered",
-        "headers",
-        "on_done",
-        "open",
-        "parts",
-        "size",
-        "timestamp",
-        "withdrawn",
-    )
-
-    def __init__(
-        self,
-        count: int,
-        size: int,
-        headers: Mapping[str, bytes] | None,
-        timestamp: int,
-        on_done: Callable[[], object],
-    ) -> None:
-        """``on_done`` is called, by whatever thread acknowledges, once all are durable."""
-        self.count = count
-        self.size = size
-        self.headers = headers
-        self.timestamp = timestamp
-        self.on_done = on_done
-        self.open = 0
-        self.parts: list[tuple[_Partition, _Part]] = []
-        self.delivered = self.withdrawn = False
+    count: int
+    size: int
+    headers: Mapping[str, bytes] | None
+    timestamp: int
+    on_done: Callable[[], object]
+    open: int = 0
+    parts: list[tuple[_Partition, _Part]] = []
+    delivered: bool = False
+    withdrawn: bool = False
 
 
-class _Part:
+class _Part(Struct, eq=False):
     """The messages of a request for one partition; those before ``taken`` have been delivered."""
 
-    __slots__ = ("messages", "request", "taken")
-
-    def __init__(self, request: ReceivedRequest, messages: Sequence[Received]) -> None:
-        self.request = request
-        self.messages = messages
-        self.taken = 0
+    request: ReceivedRequest
+    messages: Sequence[Received]
+    taken: int = 0
 
 
 class _Partition:
     """One partition: parts of requests that wait, and, with the offset of their last message, those that
     were delivered."""
-
-    __slots__ = ("delivered", "is_at_head", "next", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[_Part] = deque()

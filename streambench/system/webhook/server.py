@@ -16,8 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streambench.config import Config
-from streambench.locks import not_for_children
-from streambench.system.address import Address, announce, listen
+from streambench.system.address import Address, announce, listen, listening_socket
 from streambench.system.webhook.acceptor import Acceptor
 from streambench.system.webhook.endpoint import Endpoints
 from streambench.system.webhook.settings import Listening
@@ -62,6 +61,28 @@ class Server:
         """Return when requests are taken. Raises ConfigError that names the key."""
         here = self._listening
         acceptors: list[Acceptor] = []
+        config = self._uvicorn_config(acceptors)
+        listener = self._listener()
+        server = self._server = _Server(config)
+
+        def connection() -> Any:
+            return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})  # type: ignore[call-arg]
+
+        server.acceptor = Acceptor(
+            listener, here.connections_max, connection, config.ssl, here.header_timeout_ms / 1000
+        )
+        acceptors.append(server.acceptor)
+        self._thread = threading.Thread(
+            target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True
+        )
+        self._thread.start()
+        self._ready.wait()
+        root = f"{'https' if here.certificate else 'http'}://{Address(here.host, self.port)}"
+        for endpoint in self._endpoints.endpoints:
+            announce(endpoint.stream, f"{root}{endpoint.path}", asked=here.port)
+
+    def _uvicorn_config(self, acceptors: list[Acceptor]) -> uvicorn.Config:
+        here = self._listening
         config = uvicorn.Config(
             self._endpoints.app,
             interface="asgi3",
@@ -85,24 +106,7 @@ class Server:
         except (OSError, ssl.SSLError) as error:
             key = f"systems.{self._system}.certificate"
             raise self._config.error(key, f"{here.certificate} and its key cannot be used: {error}") from None
-        listener = self._listener()
-        server = self._server = _Server(config)
-
-        def connection() -> Any:
-            return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})  # type: ignore[call-arg]
-
-        server.acceptor = Acceptor(
-            listener, here.connections_max, connection, config.ssl, here.header_timeout_ms / 1000
-        )
-        acceptors.append(server.acceptor)
-        self._thread = threading.Thread(
-            target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True
-        )
-        self._thread.start()
-        self._ready.wait()
-        root = f"{'https' if here.certificate else 'http'}://{Address(here.host, self.port)}"
-        for endpoint in self._endpoints.endpoints:
-            announce(endpoint.stream, f"{root}{endpoint.path}", asked=here.port)
+        return config
 
     def stop(self) -> None:
         """Answer what is under way, close all connections, end the thread."""
@@ -122,28 +126,15 @@ class Server:
 
     def _listener(self) -> socket.socket:
         address = Address(self._listening.host, self._listening.port)
-        opened: list[socket.socket] = []
-
-        def open_() -> None:
-            listener = not_for_children(socket.socket(address.family, socket.SOCK_STREAM))
-            try:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((address.host, address.port))
-                listener.listen(_BACKLOG)
-            except BaseException:
-                listener.close()
-                raise
-            opened.append(listener)
-
-        listen(
-            open_,
+        found = listen(
+            lambda: listening_socket(address, _BACKLOG),
             self._listening.listen_timeout_ms / 1000,
             self._config,
             f"systems.{self._system}.port",
             address,
         )
-        self.port = opened[0].getsockname()[1]
-        return opened[0]
+        self.port = found.getsockname()[1]
+        return found
 
     def _serve(self, listener: socket.socket) -> None:
         try:
