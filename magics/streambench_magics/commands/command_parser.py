@@ -27,6 +27,8 @@ _JSON = re.compile(r"""(?=[{\[])|(?:[^\s'"]+|'[^']*'|"(?:\\.|[^"\\])*"|\s+(?![\s
 _BYTES = re.compile(r"(?<!\S)b'(?:[^'\\]|\\.)*'(?!\S)")
 """Bytes as Python writes them, which keep their quotes."""
 
+_WHICH_JOB = "the job; without it, the one used last"
+_WHICH_CONFIG = "what says where the stream is; without it, the job's, or the one that knows the system"
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (--\S+)")
 
 
@@ -59,11 +61,66 @@ class Parser(argparse.ArgumentParser):
         self.completes: dict[str, str | tuple[str, ...]] = {}
         self.takes_expression = False
 
-    def takes(self, *names: str, completes: str | tuple[str, ...] = (), **kwargs: Any) -> Parser:
-        """``add_argument``, with what completes it."""
-        action = self.add_argument(*names, **kwargs)
+    def takes(
+        self,
+        name: str,
+        metavar: str | None,
+        help: str,
+        *,
+        completes: str | tuple[str, ...] = (),
+        group: Any = None,
+        **kwargs: Any,
+    ) -> Parser:
+        """Add an argument with a value. ``completes``: what completes it; ``group``: of the parser, that it
+        belongs to; ``kwargs``: as for ``add_argument``."""
+        action = (group or self).add_argument(name, metavar=metavar, help=help, **kwargs)
         self.completes[action.dest] = completes
         return self
+
+    def flag(self, name: str, help: str) -> Parser:
+        """Add an option without a value."""
+        self.add_argument(name, action="store_true", help=help)
+        return self
+
+    def takes_words(
+        self, metavar: str, help: str, *, nargs: str = "+", completes: str = "jobs"
+    ) -> Parser:
+        """Add ``what``: the words of a line that belong to no option."""
+        return self.takes("what", metavar, help, nargs=nargs, completes=completes)
+
+    def takes_job(self) -> Parser:
+        return self.takes("name", "NAME", _WHICH_JOB, nargs="?", completes="jobs")
+
+    def takes_job_option(self) -> Parser:
+        """Add ``--job``, where the words of a line are something else."""
+        return self.takes("--job", "NAME", _WHICH_JOB, completes="jobs")
+
+    def takes_stream(self) -> Parser:
+        return self.takes("stream", "STREAM", "the stream, as system.stream", completes="streams")
+
+    def takes_config(self, help: str = _WHICH_CONFIG) -> Parser:
+        return self.takes("--config", "CONFIG", help, completes="configs")
+
+    def takes_options(self, options: type[Struct]) -> None:
+        """Add the options of a group of the command line, with their help."""
+        for each in option_fields(options):
+            option, text = each.option, each.option.help.rstrip(".")
+            help = f"{text[0].lower()}{text[1:]}"
+            if each.type is bool:
+                self.add_argument(each.flag, dest=each.name, action="store_true", help=help)
+                continue
+            default = option.shown or each.default
+            self.takes(
+                each.flag,
+                option.metavar,
+                f"{help} ({default})" if default else help,
+                dest=each.name,
+                default=each.default,
+                completes=each.choices or option.completes,
+                choices=each.choices or None,
+                type=positive if each.type is int else str,
+                action="append" if each.repeats else "store",
+            )
 
     def words(self, line: str) -> list[str]:
         """The words of a line. Where an expression is taken, all but options is one word, quotes included.
@@ -188,39 +245,3 @@ def seconds(text: str) -> float:
             return number
     raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
 
-
-def takes_job(parser: Parser, *, needed: bool = False) -> Parser:
-    if needed:
-        return parser.takes("name", metavar="NAME", completes="jobs", help="the job")
-    return parser.takes(
-        "name", metavar="NAME", nargs="?", completes="jobs", help="the job; without it, the one used last"
-    )
-
-
-def takes_config(
-    parser: Parser,
-    why: str = "what says where the stream is; without it, the job's, or the one that knows the system",
-) -> Parser:
-    return parser.takes("--config", metavar="CONFIG", completes="configs", help=why)
-
-
-def takes_options(parser: Parser, group: type[Struct]) -> None:
-    """Add the options of a group of the command line, with their help."""
-    for each in option_fields(group):
-        option, text = each.option, each.option.help.rstrip(".")
-        about = f"{text[0].lower()}{text[1:]}"
-        if each.type is bool:
-            parser.takes(each.flag, dest=each.name, action="store_true", help=about)
-            continue
-        default = option.shown or each.default
-        parser.takes(
-            each.flag,
-            dest=each.name,
-            default=each.default,
-            metavar=option.metavar,
-            completes=each.choices or option.completes,
-            choices=each.choices or None,
-            type=positive if each.type is int else str,
-            action="append" if each.repeats else "store",
-            help=f"{about} ({default})" if default else about,
-        )

@@ -17,9 +17,9 @@ from streambench.debug.replay.shrinking import shrink, small_path
 from streambench.debug.stopping.slices import Progress
 from streambench.recording.file import check_target
 from streambench.recording.recording import Recording
+from streambench_magics.commands.commands import REPLAYED
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import late_status, status_line
-from streambench_magics.commands.time_parsers import REPLAYED
 from streambench_magics.errors import MagicError
 from streambench_magics.jobs.jobs import Job
 
