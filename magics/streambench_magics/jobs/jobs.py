@@ -341,23 +341,7 @@ class Job:
         finally:
             self._changed()
 
-    def back(self, n: int = 1) -> None:
-        """Go back in its history. Raises ContainerStateError where there is none."""
-        self._moved().back(n)
-
-    def forward(self, n: int = 1) -> None:
-        """Go forward in its history."""
-        self._moved().forward(n)
-
-    def goto(self, position: int) -> None:
-        """Go to a position of its history."""
-        self._moved().goto(position)
-
-    def go_live(self) -> None:
-        """Return from the past."""
-        self._moved().go_live()
-
-    def _moved(self) -> Session:
+    def moved(self) -> Session:
         """The session to move in time; also one that has failed, or is closed and stands in the past."""
         session = self.session
         is_looked_at = session is not None and (not session.live or session.state == "failed")

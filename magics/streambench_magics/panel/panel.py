@@ -20,20 +20,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from IPython import display as ipython
 from msgspec.structs import replace
 
+from streambench.debug.control.session import Session
+from streambench.debug.stopping.breakpoints import Kind
+from streambench.debug.stopping.conditions import named_expression
 from streambench.debug.view.panel_state import Notice, PanelState, PanelStateReader, static_view
 from streambench.errors import TaskError, described
 from streambench.model import SystemStream
 from streambench.wording import speaking
 from streambench_magics.jobs.jobs import Job
-from streambench_magics.jobs.marks import MARKS
 from streambench_magics.jobs.rewinding import rewind_and_start
 from streambench_magics.panel.frozen import hidden_table_html, table_html, text
-from streambench_magics.panel.render import ABORT, BUTTONS, COMMIT, LIVE, PAUSE, RUN, panel_html
+from streambench_magics.panel.render import ABORT, panel_html
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +43,6 @@ STOPPED = "as it was when the job was stopped"
 """The note below the panel of a job that was stopped."""
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_COMMANDS = frozenset(
-    ["metrics", *(button.command for button in (*BUTTONS, RUN, PAUSE, COMMIT, ABORT, LIVE))]
-)
-_WITH_VALUE = frozenset(
-    [
-        *("open", "goto", "search", "key", "until", "rewind"),
-        *("break", "enable", "disable", "remove", "watch", "unwatch"),
-    ]
-)
-
 _STARTING = frozenset(["step", "run", "until"])
 """Commands that start a job that has ended."""
 
@@ -63,17 +55,6 @@ _SOONEST_S = 0.1
 _JOIN_S = 5.0
 _TABLE_S = 5.0
 """Seconds between two drawings of the table while a job runs."""
-
-
-_MOVES: Mapping[str, Callable[[Job, str], object]] = {
-    "run": lambda job, value: job.run(),
-    "until": lambda job, value: job.run(value or None),
-    "commit": lambda job, value: job.commit(),
-    "back": lambda job, value: job.back(),
-    "forward": lambda job, value: job.forward(),
-    "live": lambda job, value: job.go_live(),
-    "goto": lambda job, value: job.goto(int(value)),
-}
 
 
 class Panel:
@@ -170,7 +151,7 @@ class Panel:
         elif command == ABORT.command:
             # Not by the worker: it may be the one that waits for the message.
             threading.Thread(target=self._give_up, name="streambench gives up", daemon=True).start()
-        elif isinstance(command, str) and (command in _COMMANDS or command.split(" ")[0] in _WITH_VALUE):
+        elif isinstance(command, str) and command.split(" ")[0] in _COMMANDS:
             if command == "pause":
                 self._pause_asked.set()
             self._commands.put(command)
@@ -261,28 +242,10 @@ class Panel:
 
     def _do(self, command: str) -> None:
         self._tell("")
-        job, (name, _, value) = self.job, command.partition(" ")
-        if name in _STARTING and (over := job.takeover_notice()):
+        name, _, value = command.partition(" ")
+        if name in _STARTING and (over := self.job.takeover_notice()):
             self._say(over)
-        if name == "pause":
-            self._pause_asked.clear()
-            job.pause()
-        elif name == "step":
-            self._step(int(value or 1))
-        elif name == "search":
-            self._viewer.standing.search = value
-        elif name == "key":
-            self._viewer.standing.pick(*json.loads(value))
-        elif name == "open":
-            self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(value)}
-        elif name == "rewind":
-            self._rewind(value)
-        elif name in MARKS:
-            MARKS[name](job, value)
-        elif name == "metrics":
-            self._shows_metrics = True
-        else:
-            _MOVES[name](job, value)
+        _COMMANDS[name](self, value)
         self._run_again_for_metrics()
 
     def _run_again_for_metrics(self) -> None:
@@ -316,6 +279,30 @@ class Panel:
         elif at != self._notice_at:
             self._tell("")
 
+    def _pause(self) -> None:
+        self._pause_asked.clear()
+        self.job.pause()
+
+    def _search(self, text: str) -> None:
+        self._viewer.standing.search = text
+
+    def _open(self, stream: str) -> None:
+        """Show the partitions of a folded stream, or fold it again."""
+        self._viewer.opened = self._viewer.opened ^ {SystemStream.parse(stream)}
+
+    def _show_metrics(self) -> None:
+        self._shows_metrics = True
+
+    def _marked(self) -> Session:
+        """The session whose breakpoints and watches are shown; started if need be."""
+        self.job.start()
+        return self.job.marked()
+
+    def _break(self, value: str) -> None:
+        """Add a breakpoint. ``value``: what it stops on, and the condition."""
+        kind, _, condition = value.partition(" ")
+        self._marked().break_on(condition or "True", on=cast("Kind", kind))
+
     def _rewind(self, commit: str) -> None:
         self._is_rewinding = True
         try:
@@ -334,6 +321,31 @@ class Panel:
             done += 1
         if not done and not self._pause_asked.is_set() and self.job.alive:
             self._tell("nothing to read: it has caught up with its inputs")
+
+
+_COMMANDS: Mapping[str, Callable[[Panel, str], object]] = {
+    "step": lambda panel, value: panel._step(int(value or 1)),
+    "run": lambda panel, value: panel.job.run(),
+    "until": lambda panel, value: panel.job.run(value or None),
+    "pause": lambda panel, value: panel._pause(),
+    "commit": lambda panel, value: panel.job.commit(),
+    "back": lambda panel, value: panel.job.moved().back(),
+    "forward": lambda panel, value: panel.job.moved().forward(),
+    "goto": lambda panel, value: panel.job.moved().goto(int(value)),
+    "live": lambda panel, value: panel.job.moved().go_live(),
+    "rewind": Panel._rewind,
+    "open": Panel._open,
+    "metrics": lambda panel, value: panel._show_metrics(),
+    "search": Panel._search,
+    "key": lambda panel, value: panel._viewer.standing.pick(*json.loads(value)),
+    "break": Panel._break,
+    "enable": lambda panel, value: panel._marked().enable(int(value)),
+    "disable": lambda panel, value: panel._marked().enable(int(value), False),
+    "remove": lambda panel, value: panel._marked().remove(int(value)),
+    "watch": lambda panel, value: panel._marked().watch(*named_expression(value)),
+    "unwatch": lambda panel, value: panel._marked().unwatch(value),
+}
+"""Per command of the page, what it does with the value behind it. Aborting a message is not among them."""
 
 
 def show(bundle: dict[str, Any], **kwargs: Any) -> Any:
