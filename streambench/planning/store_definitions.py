@@ -16,9 +16,10 @@ from streambench.model import SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.formats import format_of
 from streambench.serde.registry import serde_named
+from streambench.serde.streams import readable
 from streambench.store.cache import CachedEngine
 from streambench.store.engine import StoreEngine, StoreEngineFactory
-from streambench.store.expiry import ExpiringEngine
+from streambench.store.expiry import STAMP_BYTES, ExpiringEngine
 from streambench.store.task_store import ValueLimit
 from streambench.system.beside import changelog_system
 from streambench.system.systems import Systems, abilities_of, keepers, kind_name
@@ -61,6 +62,21 @@ class StoreDefinition(Struct, frozen=True):
     reuses_files: bool
     checks_formats: bool
     snapshot_changes: int
+
+    def shown_key(self, key: bytes) -> Any:
+        """A key to look at; its bytes where they cannot be decoded."""
+        return readable(self.key_serde, key)
+
+    def shown_value(self, value: bytes) -> Any:
+        """A value to look at; its bytes where they cannot be decoded."""
+        return readable(self.value_serde, value)
+
+    def shown_write(self, value: bytes | None) -> Any:
+        """A value as a trace has it, to look at: with the time of its entry before it, where entries expire.
+        None for no value."""
+        if value is None:
+            return None
+        return self.shown_value(value if self.ttl_ms is None else value[STAMP_BYTES:])
 
     def engine(
         self,

@@ -10,7 +10,9 @@ from streambench.store.engine import StoreEngine, close_entries
 from streambench.store.layer import Layer
 
 _STAMP = Struct(">q")
-_LENGTH = _STAMP.size
+STAMP_BYTES = _STAMP.size
+"""The length of the time that stands before each value."""
+
 _AT_LEAST = 1_000
 _pack, _unpack_from = _STAMP.pack, _STAMP.unpack_from
 
@@ -33,7 +35,7 @@ class ExpiringEngine(Layer):
         data = self.engine.get(key)
         if data is None or _unpack_from(data)[0] <= self._now_ms() - self._ttl_ms:
             return None
-        return data[_LENGTH:]
+        return data[STAMP_BYTES:]
 
     def put(self, key: bytes, value: bytes) -> None:
         self._puts += 1
@@ -92,7 +94,7 @@ class ExpiringEngine(Layer):
         try:
             for key, data in entries:
                 if _unpack_from(data)[0] > horizon:
-                    yield key, data[_LENGTH:]
+                    yield key, data[STAMP_BYTES:]
         finally:
             close_entries(entries)
 

@@ -19,7 +19,6 @@ from streambench.debug.history.writes import Values
 from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.errors import ContainerStateError
 from streambench.model import IncomingMessageEnvelope
-from streambench.serde.streams import readable
 
 Differences = Mapping[str, Mapping[str, Mapping[Any, tuple[Any, Any]]]]
 
@@ -245,12 +244,8 @@ def _decoded(history: History, entries: Iterable[_Entry]) -> Differences:
     for (number, key), before, after in entries:
         task, store = history.trace.stores[number]
         definition = definitions[store]
-        skip = 0 if definition.ttl_ms is None else 8
-        one, other = (
-            None if each is None else readable(definition.value_serde, each[skip:])
-            for each in (before, after)
-        )
+        one, other = definition.shown_write(before), definition.shown_write(after)
         if one != other:
-            known = store_key(readable(definition.key_serde, key))
+            known = store_key(definition.shown_key(key))
             found.setdefault(task, {}).setdefault(store, {})[known] = (one, other)
     return found

@@ -15,6 +15,7 @@ from streambench.debug.history.history import History
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.debug.history.writes import StoreWrite, Values
 from streambench.errors import StreambenchError
+from streambench.store.expiry import STAMP_BYTES
 from streambench.store.overlay import OverlayEngine
 from streambench.store.traced import traced_engine
 
@@ -216,10 +217,10 @@ def _known(value: Any) -> Any:
 
 
 def _stores_of(history: History, tasks: Collection[str]) -> dict[int, _Store]:
-    definitions = history.container.runtime.task_stores.definitions
-    # A trace names stores by their numbers. Values of a store with an expiry begin with 8 bytes of time.
-    return {
-        number: _Store(definitions[name].changelog is None, 0 if definitions[name].ttl_ms is None else 8)
-        for number, (task, name) in enumerate(history.trace.stores)
-        if task in tasks
-    }
+    found = {}
+    for number, (task, name) in enumerate(history.trace.stores):
+        if task in tasks:
+            definition = history.container.runtime.task_stores.definitions[name]
+            skip = 0 if definition.ttl_ms is None else STAMP_BYTES
+            found[number] = _Store(definition.changelog is None, skip)
+    return found

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from streambench.serde.streams import readable
-
 if TYPE_CHECKING:
     from streambench.debug.control.session import Session
 
@@ -51,11 +49,11 @@ def _first(tasks: list[Any], session: Session, most: int, search: str) -> Entrie
                 read = 0
                 for raw_key, raw_value in islice(entries, _MOST_READ):
                     read += 1
-                    key = readable(definition.key_serde, raw_key)
+                    key = definition.shown_key(raw_key)
                     if search and search not in f"{name} {key}".lower():
                         continue
                     if len(found) == most:
                         return Entries(tuple(found), False)
-                    found.append(Entry(task.name, name, key, readable(definition.value_serde, raw_value)))
+                    found.append(Entry(task.name, name, key, definition.shown_value(raw_value)))
                 is_all = is_all and read < _MOST_READ
     return Entries(tuple(found), is_all)
