@@ -244,7 +244,7 @@ def test_a_wait_says_how_it_stands_though_another_thread_reads_the_job(
     assert job.snapshot().processed == 1
     ip.run("%stream run --messages 1")
     assert job.wait(_PATIENCE_S)
-    reader = threading.Thread(target=lambda: job.session._between(read))
+    reader = threading.Thread(target=lambda: job.session.between(read))
     reader.start()
     assert reading.wait(_PATIENCE_S)
     monkeypatch.setattr(Session, "snapshot_now", read_meanwhile)

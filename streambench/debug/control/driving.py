@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from streambench.container.container import Container
 from streambench.debug.control.waiting_notice import notice_waiting
@@ -16,6 +17,20 @@ from streambench.errors import ContainerStateError
 
 _T = TypeVar("_T")
 _LOOK_AGAIN_S = 0.05
+
+
+_S = TypeVar("_S", bound="Driven")
+_P = ParamSpec("_P")
+
+
+def between_messages(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
+    """Have a method of a session be called between two messages, as by ``Driven.between``."""
+
+    @functools.wraps(method)
+    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self.between(lambda: method(self, *args, **kwargs))
+
+    return call
 
 
 class Driven:
@@ -157,11 +172,6 @@ class Driven:
         no other one drives the container, else on that one, after the message it is at.
 
         Raises what it raises, and TimeoutError where that would be later than in ``timeout`` seconds."""
-        return self._between(what, timeout)
-
-    def _between(self, what: Callable[[], _T], timeout: float | None = None) -> _T:
-        """Call ``what`` between two messages: here while no thread drives the container, else on the thread
-        that does. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         question: Future[_T] | None = None
         while True:

@@ -65,12 +65,12 @@ class HotSwap(TimeTravel):
             self._to_follow = ()
         swap = Swap(self.position)
         if replay:
-            swap = self._between(lambda: self._replayed(task, replay, init=init))
+            swap = self.between(lambda: self._replayed(task, replay, init=init))
         past = self._past
         if past is not None:
             self._drive(lambda: past.swap(task, init=init))
         else:
-            self._between(lambda: self._exchange(task, init=init))
+            self.between(lambda: self._exchange(task, init=init))
         self.exchanges += 1
         self._changed()
         return swap
@@ -124,8 +124,8 @@ class HotSwap(TimeTravel):
             first, end, replicas = made()
             return run()
         # On this thread, an interrupt ends what leads to the first message, too.
-        first, end, replicas = self._between(made)
-        return work.run(lambda: self._between(run))
+        first, end, replicas = self.between(made)
+        return work.run(lambda: self.between(run))
 
     def undo(self) -> bool:
         """Undo the last swap: the former code, with the current state; after ``init``, with the
@@ -140,7 +140,7 @@ class HotSwap(TimeTravel):
             self._require_live("undo")
         if not self._former:
             return False
-        self._between(self._exchange_back)
+        self.between(self._exchange_back)
         self.exchanges += 1
         self._changed()
         return True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from streambench.container.trace import Sent, TraceEvent
-from streambench.debug.control.driving import Driven
+from streambench.debug.control.driving import Driven, between_messages
 from streambench.debug.effects.differences import Stores, differing_entries, differing_values
 from streambench.debug.effects.effects import Effects, net
 from streambench.debug.effects.events import Cause, Change, Hold, Output, Outputs, PositionDiff
@@ -23,7 +24,7 @@ from streambench.errors import ContainerStateError, StreambenchError, TaskError
 from streambench.metrics.registry import Gauge
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.store_definitions import StoreDefinition
-from streambench.serde.streams import StreamSerdes, readable
+from streambench.serde.streams import StreamSerdes
 from streambench.wording import words
 
 _T = TypeVar("_T")
@@ -105,80 +106,64 @@ class Inspection(Driven):
         self._require_shown()
         return sorted(self._definitions())
 
+    @between_messages
     def attributes(self) -> dict[str, dict[str, Any]]:
         """The attributes of the tasks' objects at the position, by task and name; those of ``context.user``
         stand below it."""
+        past = self._past
+        self._require_shown()
+        tasks = self.container.tasks if past is None else past.replica.tasks
+        return {task.name: memory_of(task) for task in tasks}
 
-        def read() -> dict[str, dict[str, Any]]:
-            past = self._past
-            self._require_shown()
-            tasks = self.container.tasks if past is None else past.replica.tasks
-            return {task.name: memory_of(task) for task in tasks}
-
-        return self._between(read)
-
+    @between_messages
     def metrics(self) -> Metrics:
         """The metrics at the position. In the past those that follow from it, and those that tasks have
         registered; for these the tasks run again. Raises what they raise."""
+        past = self._past
+        self._require_shown()
+        newest = self.container.read_metrics()
+        if past is None:
+            return Metrics(self.position, newest)
+        return Metrics(past.position, past.metrics(), names_of_newest(past.history, newest))
 
-        def read() -> Metrics:
-            past = self._past
-            self._require_shown()
-            newest = self.container.read_metrics()
-            if past is None:
-                return Metrics(self.position, newest)
-            return Metrics(past.position, past.metrics(), names_of_newest(past.history, newest))
-
-        return self._between(read)
-
+    @between_messages
     def gauges_at_hand(self) -> tuple[Readings, int]:
         """The gauges that tasks have registered, by the task. In the past their counters, too, and the number
         of windows under no name. Where tasks would have to run again for theirs: none, and the number of
         messages to run."""
+        past = self._past
+        self._require_shown()
+        if past is None:
+            return self.container.read_metrics(Gauge), 0
+        return past.gauges_at_hand()
 
-        def read() -> tuple[Readings, int]:
-            past = self._past
-            self._require_shown()
-            if past is None:
-                return self.container.read_metrics(Gauge), 0
-            return past.gauges_at_hand()
-
-        return self._between(read)
-
+    @between_messages
     def offsets(self) -> dict[str, dict[SystemStreamPartition, str]]:
         """Per task and partition, the last offset processed at the position."""
+        past = self._past
+        self._require_shown()
+        if past is not None:
+            return past.offsets()
+        return {task.name: task.offsets() for task in self.container.tasks}
 
-        def read() -> dict[str, dict[SystemStreamPartition, str]]:
-            past = self._past
-            self._require_shown()
-            if past is not None:
-                return past.offsets()
-            return {task.name: task.offsets() for task in self.container.tasks}
-
-        return self._between(read)
-
+    @between_messages
     def next_offsets(self) -> dict[SystemStreamPartition, str]:
         """Per partition, the offset of the first message recorded behind the position; of a partition without
         such a message, nothing."""
         history = self._history()
+        numbers, inputs = history.numbers_at(self.position), history.inputs
+        recorded = [(ssp, inputs.partition(index)) for index, ssp in enumerate(inputs.ssps)]
+        return {
+            ssp: partition.offset(number)
+            for number, (ssp, partition) in zip(numbers, recorded, strict=True)
+            if number < partition.end
+        }
 
-        def read() -> dict[SystemStreamPartition, str]:
-            numbers, inputs = history.numbers_at(self.position), history.inputs
-            recorded = [(ssp, inputs.partition(index)) for index, ssp in enumerate(inputs.ssps)]
-            return {
-                ssp: partition.offset(number)
-                for number, (ssp, partition) in zip(numbers, recorded, strict=True)
-                if number < partition.end
-            }
-
-        return self._between(read)
-
+    @between_messages
     def outputs(self, since: int = 0) -> list[Output]:
         """The outputs of the messages after ``since`` and up to the position. In a branch those of the branch
         are held back. Before the begin of the history only those are known that wait for the commit."""
-        return self._between(
-            lambda: [*self._waiting_from_before(since), *self._outputs(since, self.position)]
-        )
+        return [*self._waiting_from_before(since), *self._outputs(since, self.position)]
 
     def _waiting_from_before(self, since: int) -> list[Output]:
         """The outputs that wait for the commit, of messages that the history has dropped."""
@@ -200,7 +185,7 @@ class Inspection(Driven):
         history = self.history
         if history is None or not history.has_begun:
             return 0, 0
-        return self._between(lambda: (history.uncommitted, len(history.pending)))
+        return self.between(lambda: (history.uncommitted, len(history.pending)))
 
     @property
     def holds_outputs(self) -> bool:
@@ -218,19 +203,19 @@ class Inspection(Driven):
         history = self.history
         if held is not None or history is None or not history.has_begun or self.running:
             return held or failed
-        return self._between(lambda: history.failed_messages()[1])
+        return self.between(lambda: history.failed_messages()[1])
 
     @property
     def last_message(self) -> IncomingMessageEnvelope | None:
         """The message processed last at the position, as it was read; None at the start, and where it is not
         known. While another thread drives the container, that of its last choice."""
         if self._past is not None:
-            return self._between(self._message)
-        found = None if self.running else self._between(self._message)
+            return self.between(self._message)
+        found = None if self.running else self.between(self._message)
         if found is None:
             held = self.container.held
             choices = [each for each in tuple(self.container.choices)[-2:] if each is not held]
-            found = choices[-1] if choices else self._between(self._message)
+            found = choices[-1] if choices else self.between(self._message)
         return found
 
     @property
@@ -240,13 +225,15 @@ class Inspection(Driven):
         position, history = self.position, self.history
         if history is None or not history.has_begun:
             return 1
-        begin, end = self._between(lambda: history.edges(position))
+        begin, end = self.between(lambda: history.edges(position))
         return end - begin
 
+    @between_messages
     def message_at(self, position: int) -> IncomingMessageEnvelope | None:
         """The message that was recorded at a position, as it was read; None where it is not known any
         more."""
-        return self._between(lambda: self._message_at(position))
+        history = self.history
+        return history.message_at(position) if history is not None and history.has_begun else None
 
     def message_of(self, error: TaskError) -> IncomingMessageEnvelope | None:
         """The message at which a task failed; None where it was none, or is not known any more."""
@@ -257,24 +244,36 @@ class Inspection(Driven):
         if message is None or (message.ssp, message.offset) != (ssp, offset):
             if history is None or not history.has_begun:
                 return None
-            at = self._between(lambda: history.position_of(ssp, offset))
+            at = self.between(lambda: history.position_of(ssp, offset))
             message = None if at is None else self.message_at(at)
         return message
 
+    @between_messages
     def changes(self, store: str, key: Any) -> list[Change]:
         """The changes of one key of a store up to the position, the oldest first. Raises StoreError."""
-        return self._between(lambda: self._changes(store, key))
-
-    def changes_at(self, position: int) -> list[Change]:
-        """The changes of state at a position."""
-        return self._between(
-            lambda: self._changes_of(each for each in self._writes(position - 1) if each[0] == position)
+        definitions = self._definitions()
+        history = self._history()
+        if store not in definitions:
+            known = ", ".join(sorted(definitions)) or "none at all"
+            raise StreambenchError(f"there is no store '{store}' (there are: {known})")
+        encoded = self.container.tasks[0].stores[store].encoded_key(key)
+        numbers = {number for number, (_, name) in enumerate(history.trace.stores) if name == store}
+        return self._changes_of(
+            write for write in self._writes() if write[2] == encoded and write[1] in numbers
         )
 
-    def effects(self, since: int = 0) -> list[Effects]:
-        """The effects of each message after ``since`` and up to the position, within the reach of the
-        history; messages without any are left out. Raises ContainerStateError without a history."""
-        return self._between(lambda: self._effects(since, self.position))
+    @between_messages
+    def changes_at(self, position: int) -> list[Change]:
+        """The changes of state at a position."""
+        return self._changes_of(each for each in self._writes(position - 1) if each[0] == position)
+
+    @between_messages
+    def effects(self, since: int = 0, to: int | None = None) -> list[Effects]:
+        """The effects of each message after ``since`` and up to ``to`` (None: the position), within the reach
+        of the history. Messages without any are left out. Raises ContainerStateError without a history."""
+        to = self.position if to is None else to
+        events = self._history().events(since, to)
+        return list(self._effects_of(self._writes(since, to), self._outputs(since, to), events).values())
 
     @property
     def last(self) -> Effects:
@@ -284,10 +283,18 @@ class Inspection(Driven):
         found = self.effects(position - 1) if position else []
         return found[-1] if found else Effects(position)
 
+    @between_messages
     def cause(self, output: Output) -> Cause:
         """The message that an output was made from, and the changes of state at it; of one that ``window()``
         sent, no message."""
-        return self._between(lambda: self._cause(output))
+        position = output.position
+        message = None if output.callback else self.message_at(position)
+        changes = tuple(self.changes_at(position))
+        if message is None:
+            return Cause(position, None, None, None, None, changes, output.callback, output.task)
+        return Cause(
+            position, message.ssp, message.offset, message.key, message.message, changes, None, output.task
+        )
 
     def diff(self, before: int, after: int) -> PositionDiff:
         """The difference of two positions. Raises ContainerStateError."""
@@ -354,16 +361,13 @@ class Inspection(Driven):
         past = self._past
         return self.container.tasks if past is None else past.tasks
 
+    @between_messages
     def read_tasks(self, what: Callable[[Sequence[ShownTask]], _T]) -> _T:
         """Look at the tasks, with their stores, at the position."""
-
-        def look() -> _T:
-            self._require_shown()
-            if self._past is None and self.container.state != "running":
-                return what(self._closed_tasks())
-            return what(self._tasks_here())
-
-        return self._between(look)
+        self._require_shown()
+        if self._past is None and self.container.state != "running":
+            return what(self._closed_tasks())
+        return what(self._tasks_here())
 
     def _require_shown(self) -> None:
         """Raise ContainerStateError where there is no position to look at."""
@@ -383,7 +387,7 @@ class Inspection(Driven):
     def _message(self) -> IncomingMessageEnvelope | None:
         past = self._past
         found = None if past is None else past.message
-        return found or self._message_at(self.position)
+        return found or self.message_at(self.position)
 
     def _definitions(self) -> Mapping[str, StoreDefinition]:
         return self.container.runtime.task_stores.definitions
@@ -392,9 +396,7 @@ class Inspection(Driven):
         definitions = self._definitions()
         return {
             name: {
-                store_key(readable(definitions[name].key_serde, key)): readable(
-                    definitions[name].value_serde, value
-                )
+                store_key(definitions[name].shown_key(key)): definitions[name].shown_value(value)
                 for key, value in store.engine.range(None, None)
             }
             for name, store in sorted(task.stores.items())
@@ -447,18 +449,6 @@ class Inspection(Driven):
             *(each for each in past.replica.writes if max(begin, since) < each[0] <= to),
         ]
 
-    def _changes(self, store: str, key: Any) -> list[Change]:
-        definitions = self._definitions()
-        history = self._history()
-        if store not in definitions:
-            known = ", ".join(sorted(definitions)) or "none at all"
-            raise StreambenchError(f"there is no store '{store}' (there are: {known})")
-        encoded = self.container.tasks[0].stores[store].encoded_key(key)
-        numbers = {number for number, (_, name) in enumerate(history.trace.stores) if name == store}
-        return self._changes_of(
-            write for write in self._writes() if write[2] == encoded and write[1] in numbers
-        )
-
     def _changes_of(self, writes: Iterable[StoreWrite]) -> list[Change]:
         """The changes that writes have made."""
         made, history, definitions = list(writes), self._history(), self._definitions()
@@ -471,61 +461,38 @@ class Inspection(Driven):
         for position, number, key, former, value in made:
             task, store = history.trace.stores[number]
             definition = definitions[store]
-            skip = 8 if definition.ttl_ms is not None else 0
-            before, after = (
-                None if each is None else readable(definition.value_serde, each[skip:])
-                for each in (former, value)
-            )
+            before, after = definition.shown_write(former), definition.shown_write(value)
             ssp, offset = message_ref(position) or (None, None)
-            shown_key = readable(definition.key_serde, key)
-            changes.append(Change(position, ssp, offset, before, after, task, store, shown_key))
+            changes.append(
+                Change(position, ssp, offset, before, after, task, store, definition.shown_key(key))
+            )
         return changes
-
-    def _effects(self, since: int, to: int) -> list[Effects]:
-        events = self._history().events(since, to)
-        return list(self._effects_of(self._writes(since, to), self._outputs(since, to), events).values())
 
     def _effects_of(
         self, writes: Iterable[StoreWrite], outputs: Iterable[Output], events: Iterable[TraceEvent] = ()
     ) -> dict[int, Effects]:
         """The effects at each position, in their order."""
-        changes: dict[int, list[Change]] = {}
-        sent: dict[int, list[Output]] = {}
-        called: dict[int, dict[str, list[str]]] = {}
+        changes: dict[int, list[Change]] = defaultdict(list)
+        sent: dict[int, list[Output]] = defaultdict(list)
+        called: dict[tuple[int, str], list[str]] = defaultdict(list)
         for change in self._changes_of(writes):
-            changes.setdefault(change.position, []).append(change)
+            changes[change.position].append(change)
         for output in outputs:
-            sent.setdefault(output.position, []).append(output)
+            sent[output.position].append(output)
         for event in events:
-            of_kind = called.setdefault(event.position, {})
-            of_kind.setdefault(event.kind, []).extend(event.tasks)
+            called[event.position, event.kind].extend(event.tasks)
         return {
             at: Effects(
                 at,
-                net(changes.get(at, [])),
-                tuple(sent.get(at, [])),
-                windows=tuple(called.get(at, {}).get("window", [])),
-                ends=tuple(called.get(at, {}).get("end_of_stream", [])),
-                committed=tuple(called.get(at, {}).get("commit", [])),
-                writes=tuple(changes.get(at, [])),
+                net(changes[at]),
+                tuple(sent[at]),
+                windows=tuple(called[at, "window"]),
+                ends=tuple(called[at, "end_of_stream"]),
+                committed=tuple(called[at, "commit"]),
+                writes=tuple(changes[at]),
             )
-            for at in sorted(changes.keys() | sent.keys() | called.keys())
+            for at in sorted({*changes, *sent, *(at for at, _ in called)})
         }
-
-    def _cause(self, output: Output) -> Cause:
-        position = output.position
-        message = None if output.callback else self._message_at(position)
-        changes = tuple(self.changes_at(position))
-        if message is None:
-            return Cause(position, None, None, None, None, changes, output.callback, output.task)
-        return Cause(
-            position, message.ssp, message.offset, message.key, message.message, changes, None, output.task
-        )
-
-    def _message_at(self, position: int) -> IncomingMessageEnvelope | None:
-        if self.history is None or not self.history.has_begun:
-            return None
-        return self.history.message_at(position)
 
 
 def instance_for(tasks: Sequence[ShownTask], envelope: IncomingMessageEnvelope) -> ShownTask | None:

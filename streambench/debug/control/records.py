@@ -10,6 +10,7 @@ from typing import Any
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.container.observer import ContainerObserver
+from streambench.debug.control.driving import between_messages
 from streambench.debug.control.hot_swap import HotSwap
 from streambench.debug.control.recorder import DEFAULT_MB, Recorded, Recorder, write_capture
 from streambench.debug.history.history import History
@@ -67,14 +68,12 @@ class Records(HotSwap):
                 self._begin_here_or_at_commit()
 
         self._require_live("record")
-        self._between(begin)
+        self.between(begin)
 
+    @between_messages
     def stop_recording(self) -> Recorded:
         """End the recording, between two messages; the job goes on. One that has not begun yet is given up,
         and has no messages. Raises ContainerStateError where nothing is being recorded."""
-        return self._between(self._stop_recording)
-
-    def _stop_recording(self) -> Recorded:
         if self._to_record is not None:
             path, _ = self._to_record
             self._to_record = None
@@ -112,7 +111,7 @@ class Records(HotSwap):
         super()._resume()
         self.cut_recording = None
         if was_failed and self._to_record is not None:
-            self._between(self._begin_here_or_at_commit)
+            self.between(self._begin_here_or_at_commit)
 
     def _begin_here_or_at_commit(self) -> None:
         """Begin to record here where nothing was processed since the last commit of each task, else at the

@@ -23,6 +23,7 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.observer import ContainerObserver
 from streambench.debug.control.advance import Advance
 from streambench.debug.control.busy import Busy, busy_with
+from streambench.debug.control.driving import between_messages
 from streambench.debug.control.pace import Pace
 from streambench.debug.control.stops import Stops
 from streambench.debug.control.waiting_notice import notice_waiting
@@ -285,7 +286,7 @@ class Session(Stops):
         """Commit all tasks: at once where it stands still, else between two messages. Raises TimeoutError
         where that would be later than in ``timeout`` seconds, and has not committed then."""
         self._require_live("commit")
-        self._between(lambda: self._noted(self.container.commit), timeout)
+        self.between(lambda: self._noted(self.container.commit), timeout)
 
     def end_run(self) -> None:
         """Call the last windows of a run that has reached its goal, see ``Container.end_run``."""
@@ -340,9 +341,10 @@ class Session(Stops):
             choices = tuple(each for each in choices if each.number == self.position)
         return choices[-1].explanation if choices else None
 
+    @between_messages
     def checkpoints(self) -> dict[str, list[Checkpoint]]:
         """Per task, the checkpoints that are kept, the oldest first. Raises StreambenchError."""
-        return self._between(lambda: self.container.runtime.checkpoints.history())
+        return self.container.runtime.checkpoints.history()
 
     def snapshot(self, timeout: float = _ANSWER_S) -> ContainerSnapshot:
         """A snapshot of the container. While a task is busy with one message for longer than ``timeout``
@@ -361,7 +363,7 @@ class Session(Stops):
         than ``timeout`` seconds."""
         patience = max(timeout - self.busy_s, min(timeout, _ANSWER_AT_LEAST_S))
         try:
-            self._last = self._between(self.container.snapshot, patience)
+            self._last = self.between(self.container.snapshot, patience)
         except TimeoutError:
             return None
         return self._last

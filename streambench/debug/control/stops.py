@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streambench.debug.control.driving import between_messages
 from streambench.debug.control.records import Records
 from streambench.debug.stopping.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
@@ -33,7 +34,7 @@ class Stops(Records):
 
         Raises ConditionError for an expression that is none, or uses unknown names."""
         made = Condition(condition, self._namespace)
-        return self._between(lambda: self._breakpoints.add(made, on, once=once, at_hit=hits))
+        return self.between(lambda: self._breakpoints.add(made, on, once=once, at_hit=hits))
 
     def forget_stop(self) -> None:
         """Forget where it stopped, for one that stood there on behalf of a caller."""
@@ -44,10 +45,10 @@ class Stops(Records):
         """The breakpoints, in the order of their numbers."""
         return [each for each in self._breakpoints.all if each.id]
 
+    @between_messages
     def remove(self, id: int | Breakpoint) -> None:
         """Remove a breakpoint, or that of a number. Raises StreambenchError where there is none."""
-        found = self._breakpoint(id)
-        self._between(lambda: self._breakpoints.remove(found))
+        self._breakpoints.remove(self._breakpoint(id))
 
     def _breakpoint(self, id: int | Breakpoint) -> Breakpoint:
         found = next((each for each in self.breakpoints if id in (each.id, each)), None)
@@ -83,12 +84,10 @@ class Stops(Records):
         if self.live and stopped is not None and stopped.moment.position < self.position:
             self._breakpoints.begin()
 
+    @between_messages
     def landmarks(self) -> dict[int, str]:
         """The positions of the history at which something was, with what that was: its begin and end, its
         last commits and stops."""
-        return self._between(self._landmarks)
-
-    def _landmarks(self) -> dict[int, str]:
         history = self._history()
         if not history.has_begun:
             return {}
@@ -122,17 +121,15 @@ class Stops(Records):
         """The expressions of the watches, by name."""
         return {name: condition.text for name, condition in self._watches.items()}
 
+    @between_messages
     def enable(self, id: int, on: bool = True) -> None:
         """Have a breakpoint stop again, or no longer. Raises StreambenchError where there is none."""
-        found = self._breakpoint(id)
-        self._between(lambda: self._breakpoints.enable(found, on))
+        self._breakpoints.enable(self._breakpoint(id), on)
 
+    @between_messages
     def watches(self) -> dict[str, Any]:
         """The values watched, by name, as of the message at which it stands; a ConditionError where one
         cannot be evaluated now."""
-        return self._between(self._watched)
-
-    def _watched(self) -> dict[str, Any]:
         moment = (
             self._breakpoints.moment_at(self.message, self.position) if self.live else self._past_moment()
         )

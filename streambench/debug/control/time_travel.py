@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from streambench.debug.control.driving import between_messages
 from streambench.debug.control.inspection import Inspection, instance_for
 from streambench.debug.crash.crash import Crash, crash_at, crash_steps
 from streambench.debug.crash.crash_report import Report
@@ -55,7 +56,7 @@ class TimeTravel(Inspection):
         if not self.can_resume:
             return 0
         history = self._history()
-        return self._between(lambda: history.latest - history.block_at(history.latest).start)
+        return self.between(lambda: history.latest - history.block_at(history.latest).start)
 
     @property
     def branched(self) -> bool:
@@ -67,7 +68,7 @@ class TimeTravel(Inspection):
         a batch, go to the begin of it. Raises ContainerStateError."""
         history = self._living_history()
         here = self.position
-        return self.goto(self._between(lambda: history.last_edge(max(here - n, min(history.oldest, here)))))
+        return self.goto(self.between(lambda: history.last_edge(max(here - n, min(history.oldest, here)))))
 
     def goto(self, position: int | str | SystemStreamPartition, offset: str | int | None = None) -> int:
         """Go to a position, or to where the message at this offset of a partition was processed last. Inside
@@ -103,19 +104,16 @@ class TimeTravel(Inspection):
             with suppress(TaskError):  # which the watch shows
                 self.bring_memory()
 
+    @between_messages
     def position_of(
         self, position: int | str | SystemStreamPartition, offset: str | int | None = None
     ) -> int:
         """The position to which ``goto`` would go; also asked of a session that runs, which goes on. Raises
         ContainerStateError where the history does not have it."""
         history = self._living_history()
-
-        def find() -> int:
-            found = self._edge_of(history, position, offset)
-            history.block_at(found)  # raises for what is not in the history
-            return found
-
-        return self._between(find)
+        found = self._edge_of(history, position, offset)
+        history.block_at(found)  # raises for what is not in the history
+        return found
 
     def back_until(self, condition: Conditional) -> int:
         """Go back to the last position before this one at which a condition held. The condition is of its
@@ -202,20 +200,16 @@ class TimeTravel(Inspection):
                 f"first, then {words(what)}"
             )
 
+    @between_messages
     def upcoming(self) -> list[Moment]:
         """The moments before the next recorded message, or each message of the next batch; none at the newest
         position."""
-        history = self._history()
-
-        def read() -> list[Moment]:
-            position = self.position
-            if position == self.latest:
-                return []
-            _, end = history.edges(position + 1)
-            found = map(self._message_at, range(position + 1, end + 1))
-            return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
-
-        return self._between(read)
+        position = self.position
+        if position == self.latest:
+            return []
+        _, end = self._history().edges(position + 1)
+        found = map(self.message_at, range(position + 1, end + 1))
+        return [Moment(position, each, self._instance_for(each)) for each in found if each is not None]
 
     def _edge_of(
         self, history: History, position: int | str | SystemStreamPartition, offset: str | int | None
@@ -247,7 +241,7 @@ class TimeTravel(Inspection):
 
         @lru_cache(maxsize=1)
         def effects_from(first: int) -> dict[int, Effects]:
-            return {each.position: each for each in self._effects(first - 1, first + _EFFECTS - 1)}
+            return {each.position: each for each in self.effects(first - 1, first + _EFFECTS - 1)}
 
         def holds(replica: Replica) -> bool:
             at, envelope = replica.position, replica.message

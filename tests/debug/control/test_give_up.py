@@ -246,7 +246,7 @@ def test_a_snapshot_of_a_task_that_has_been_busy_for_long_comes_at_once(
         asked.append(timeout)
         raise TimeoutError
 
-    monkeypatch.setattr(session, "_between", between)
+    monkeypatch.setattr(session, "between", between)
     monkeypatch.setattr(Container, "busy_s", 12.0)
     assert session.snapshot(5.0) is snapshot
     assert asked == [0.2]
