@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from streambench.debug.effects.differences import (
 )
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Output
-from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.replay.replay import replaying
 from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.debug.stopping.slices import Progress
 from streambench.errors import ConfigError, UnknownStreamError
@@ -165,20 +165,14 @@ class _Version:
             _is_of_choice(key) and before.get(key) != after.get(key) for key in {*before, *after}
         )
 
-    @contextmanager
-    def opened(self, *, recorded_order: bool, attributes: bool) -> Iterator[Session]:
+    def opened(self, *, recorded_order: bool, attributes: bool) -> AbstractContextManager[Session]:
         """A session at the begin of the messages. Raises ConfigError where it cannot begin."""
         # Both sides are compared message by message, also where one takes batches.
         config = self._recording.config.with_values({"task.batch.messages": 1})
-        session = open_recording(
+        return replaying(
             _with_config(self._recording, config), self._task, history=_HISTORY_MB, at_end=False,
             recorded_order=recorded_order, recorded_attributes=attributes,
         )  # fmt: skip
-        try:
-            yield session
-        finally:
-            if session.container.state == "running":
-                session.abandon()
 
 
 def _ran(session: Session, error: str | None) -> _Ran:

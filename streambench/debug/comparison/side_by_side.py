@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streambench.debug.control.session import Session
+from streambench.debug.replay.replay import run_to_end
 from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.debug.stopping.slices import Progress, Slices
 from streambench.errors import StreambenchError
@@ -41,8 +42,7 @@ class SideBySide:
         try:
             if session.step(count) == count:
                 return
-            session.run("caught-up")  # the windows behind the last message
-            session.wait()
+            run_to_end(session)  # the windows behind the last message
         except StreambenchError as problem:
             self.errors[at] = str(problem)
         self._has_ended[at] = True

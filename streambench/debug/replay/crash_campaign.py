@@ -8,7 +8,7 @@ from typing import Any
 
 from streambench.debug.control.session import Session
 from streambench.debug.crash.crash_report import Report
-from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.replay.replay import replaying
 from streambench.recording.recording import Recording
 
 _HISTORY_MB = 2048
@@ -27,9 +27,5 @@ def crash_everywhere(
     with the verdicts so far. Raises StreambenchError."""
     if isinstance(over, Session):
         return over.crash_everywhere(progress)
-    session = open_recording(over, task, history=_HISTORY_MB)
-    try:
+    with replaying(over, task, history=_HISTORY_MB) as session:
         return session.crash_everywhere(progress)
-    finally:
-        if session.container.state == "running":
-            session.abandon()

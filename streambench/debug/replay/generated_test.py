@@ -15,8 +15,7 @@ from streambench.debug.control.session import Session
 from streambench.debug.replay.literals import literal
 from streambench.debug.replay.outcomes import Outcome, outcome
 from streambench.debug.replay.recorded_source import source_of
-from streambench.debug.replay.replay import codes_of, task_of
-from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.replay.replay import codes_of, replaying, run_to_end, task_of
 from streambench.errors import ConfigError, StreambenchError, described
 from streambench.fsync import write_durably
 from streambench.recording.header import TaskCode, code_of
@@ -210,26 +209,20 @@ def _expected(recording: Recording, task: Any, *, recorded_source: bool) -> tupl
     """The outcome of a replay, the number of its messages, and the memory of its history where it takes more
     than the usual one."""
     for history in _HISTORIES_MB:
-        session = open_recording(
-            recording, task, recorded_source=recorded_source, history=history, at_end=False
-        )
-        try:
+        how = {"recorded_source": recorded_source, "history": history, "at_end": False}
+        with replaying(recording, task, **how) as session:
             _run_through(session)
             kept = session.history
             if kept is None or kept.is_dropped or (history is None and kept.size > kept.limit // 2):
                 continue
             return outcome(session), session.position, history
-        finally:
-            if session.container.state == "running":
-                session.abandon()
     raise StreambenchError(f"{recording.job}: the recording is too large for a test: record fewer messages")
 
 
 def _run_through(session: Session) -> None:
     """Run a replay to its end. Raises StreambenchError where it fails."""
     try:
-        session.run("caught-up")
-        session.wait()
+        run_to_end(session)
     except StreambenchError as error:
         raise StreambenchError(
             f"the task fails now at a recording without a failure, after {session.position:,} messages: "

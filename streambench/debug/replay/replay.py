@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,6 +103,24 @@ def open(
             session.abandon()
         raise
     return session
+
+
+@contextmanager
+def replaying(recording: str | Path | Recording, task: Any = None, **how: Any) -> Iterator[Session]:
+    """A recording, opened as by ``open``, and abandoned in the end."""
+    session = open(recording, task, **how)
+    try:
+        yield session
+    finally:
+        if session.container.state == "running":
+            session.abandon()
+
+
+def run_to_end(session: Session) -> None:
+    """Run what was recorded, with the windows behind the last message. Raises StreambenchError where that
+    fails."""
+    session.run("caught-up")
+    session.wait()
 
 
 def replay_config(recording: Recording, *, recorded_order: bool = True) -> Config:
@@ -247,8 +266,7 @@ def _go_to_end(session: Session, recording: Recording, progress: Progress) -> No
             if is_at_message and len(recording) - count > 1:
                 session.container.runtime.event_loop.dispatcher.batches.again = len(recording) - count
         elif failure is None:
-            session.run("caught-up")
-            session.wait()
+            run_to_end(session)
     except StreambenchError as error:
         log.warning("%s: the replay fails at %d of %d: %s", session.name, session.position, count, error)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streambench.debug.replay.replay import open as open_recording
+from streambench.debug.replay.replay import replaying, run_to_end
 from streambench.debug.stopping.interrupt import noted_interrupts
 from streambench.errors import StreambenchError, TaskError, class_name
 from streambench.recording.file import Row
@@ -105,23 +105,18 @@ class _SameFailure:
         self._end = 0
 
     def __call__(self, recording: Recording) -> bool:
-        session = open_recording(
-            recording, self._task, recorded_source=self._recorded_source, history=False, at_end=False
-        )
-        try:
-            session.run("caught-up")
-            session.wait()
-        except StreambenchError as error:
-            kind = _kind(error)
-            self._wanted = self._wanted or kind
-            if kind == self._wanted:
-                done, failing = session.position, session.container.status.progress.unfinished_count
-                self._row = failure_row(error, done)
-                self._end = len(recording) if self._row.source is None else done + failing
-                return True
-        finally:
-            if session.container.state == "running":
-                session.abandon()
+        how = {"recorded_source": self._recorded_source, "history": False, "at_end": False}
+        with replaying(recording, self._task, **how) as session:
+            try:
+                run_to_end(session)
+            except StreambenchError as error:
+                kind = _kind(error)
+                self._wanted = self._wanted or kind
+                if kind == self._wanted:
+                    done, failing = session.position, session.container.status.progress.unfinished_count
+                    self._row = failure_row(error, done)
+                    self._end = len(recording) if self._row.source is None else done + failing
+                    return True
         return False
 
     def ended(self, recording: Recording) -> Recording:
