@@ -133,7 +133,7 @@ class Replica:
 
     def go_back(self, waypoint: Waypoint) -> None:
         """Stand where it stood. What its tasks keep in memory has been brought there."""
-        script = waypoint.script(self.history, self.block)
+        script = waypoint.script(self.history, self.block, self.history.values_at(waypoint.position))
         self.ran_from = waypoint.position
         self.traced.clear()  # the list that the stores add to
         self.repeated.clear()

@@ -44,22 +44,17 @@ class Script(Struct, kw_only=True):
 def recorded_script(history: History, block: Block) -> Script:
     """The recorded run, from the beginning of a block on."""
     blocks = history.since(block)
-    ssps = history.inputs.ssps
-    indexes = chain.from_iterable(each.order for each in blocks)
-    return Script(
-        start=block.start,
+    begin = Waypoint(
+        position=block.start,
         now_ms=block.now_ms,
-        order=zip(count(block.start + 1), (ssps[index] for index in indexes), strict=False),
-        batches=Batches(chain.from_iterable(each.batches for each in blocks)),
         events=[event for each in blocks for event in each.events if event.kind != "commit"],
         ticks=clock_ticks(blocks),
         first_callback=block.first_callback,
         numbers=block.numbers,
         offsets=block.offsets,
         keyless=block.keyless,
-        values=history.values_before(block),
-        memory=block.memory,
     )
+    return begin.script(history, block, history.values_before(block), block.memory)
 
 
 def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int, int]]:
@@ -85,8 +80,10 @@ class Waypoint(Struct, kw_only=True):
     def __post_init__(self) -> None:
         self.keyless = dict(self.keyless)
 
-    def script(self, history: History, block: Block) -> Script:
-        """The recorded run from here on."""
+    def script(
+        self, history: History, block: Block, values: Values, memory: Mapping[str, TaskMemory] | None = None
+    ) -> Script:
+        """The recorded run from here on, with these values of stores."""
         first, *later = history.since(block)
         ssps, position = history.inputs.ssps, self.position
         indexes = chain(first.order[position - first.start :], *(each.order for each in later))
@@ -101,5 +98,6 @@ class Waypoint(Struct, kw_only=True):
             numbers=self.numbers,
             offsets=self.offsets,
             keyless=self.keyless,
-            values=history.values_at(position),
+            values=values,
+            memory=memory,
         )
