@@ -10,8 +10,9 @@ _N = TypeVar("_N", int, float)
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: "1 message", "1,000 messages"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    """A number of things: "1 message", "1,000 messages", "2 changes of state"."""
+    noun, of, rest = what.partition(" of ")
+    return f"{number:,} {noun}{'' if number == 1 else 's'}{of}{rest}"
 
 
 def first_named(names: Sequence[str], most: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isfinite
 from numbers import Integral, Real
@@ -104,13 +104,17 @@ def changed_text(before: Any, after: Any, limit: int = SHORT) -> str:
     return text
 
 
+def differing_fields(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> list[Any]:
+    """The fields of two records that differ, in their order."""
+    names = [*before, *(each for each in after if each not in before)]
+    return [name for name in names if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
+
+
 def _changed(before: Any, after: Any, limit: int) -> str:
     if isinstance(before, dict) and isinstance(after, dict):
-        names = [*before, *(each for each in after if each not in before)]
-        changed = [name for name in names if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
         return ", ".join(
             f"{escaped(str(name))} {_pair(before.get(name, _NOTHING), after.get(name, _NOTHING), limit)}"
-            for name in changed
+            for name in differing_fields(before, after)
         )
     values = [_NOTHING if each is None else each for each in (before, after)]
     return _pair(values[0], values[1], limit)

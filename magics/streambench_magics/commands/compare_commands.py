@@ -12,6 +12,7 @@ from streambench.counts import counted
 from streambench.debug.comparison.comparison import Comparison, compare
 from streambench.debug.comparison.comparison_lines import comparison_lines
 from streambench.debug.crash.crash_lines import crash_lines, report_lines
+from streambench.debug.effects.effect_lines import more_lines
 from streambench.debug.message_text import message_text, short_text
 from streambench.debug.replay.shrinking import shrink, small_path
 from streambench.debug.stopping.slices import Progress
@@ -101,8 +102,8 @@ class CompareCommands(JobCommands):
         for message in list(small.decoded())[:_MOST_SHOWN]:
             key = "" if message.key is None else f"  key {short_text(message.key)}"
             print(f"        {message.ssp}@{message.offset}{key}  {message_text(message.message, _LONGEST)}")
-        if len(small) > _MOST_SHOWN:
-            print(f"        ... and {len(small) - _MOST_SHOWN:,} more")
+        for line in more_lines(len(small) - _MOST_SHOWN):
+            print(f"        {line}")
 
 
 def _in_two_passes(update: Callable[[str], None]) -> Progress:

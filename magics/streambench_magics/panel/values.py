@@ -7,13 +7,12 @@ from html import escape
 from typing import Any
 
 from streambench.debug.effects.events import Change
-from streambench.debug.message_text import message_text
+from streambench.debug.message_text import differing_fields, message_text
 from streambench.debug.view.standing import KEY_TEXT
 from streambench.errors import escaped
 
 VALUE = KEY_TEXT
 NOTHING = "–"
-_NONE = object()
 
 
 def before_and_after(change: Change) -> str:
@@ -27,11 +26,9 @@ def before_and_after(change: Change) -> str:
 def _two_values(change: Change) -> list[str]:
     """The values before and after; of two records, the fields that differ."""
     before, after = change.before, change.after
-    if isinstance(before, dict) and isinstance(after, dict):
-        names = [*before, *(name for name in after if name not in before)]
-        differing = [name for name in names if before.get(name, _NONE) != after.get(name, _NONE)]
-        if differing:
-            return [_fields(before, differing), _fields(after, differing)]
+    are_records = isinstance(before, dict) and isinstance(after, dict)
+    if are_records and (differing := differing_fields(before, after)):
+        return [_fields(before, differing), _fields(after, differing)]
     return [NOTHING if each is None else record_html(each) for each in (before, after)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streambench.counts import counted
 from streambench.debug.comparison.comparison import Comparison
-from streambench.debug.effects.effect_lines import difference_lines
+from streambench.debug.effects.effect_lines import difference_lines, more_lines
 from streambench.debug.message_text import short_text
 
 _MOST_LINES = 5
@@ -20,8 +20,9 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str
         key = "" if message.key is None else f"  key {short_text(message.key)}"
         place = f"{first.position:>6,}  {message.ssp}@{message.offset}{key}"
         lines.append(f"{place}  {short_text(message.message)}")
-    lines += [f"{_INDENT}{_cut(str(each))}" for each in comparison.differing[1:_MOST_LINES]]
-    lines += _more(len(comparison.differing) - _MOST_LINES)
+    others = [_cut(str(each)) for each in comparison.differing[1:_MOST_LINES]]
+    others += more_lines(len(comparison.differing) - _MOST_LINES)
+    lines += [f"{_INDENT}{line}" for line in others]
     one, other = comparison.errors
     if one is not None and one == other:
         lines.append(f"{_INDENT}both fail: {_cut(one)}")
@@ -29,8 +30,8 @@ def comparison_lines(comparison: Comparison, names: tuple[str, str]) -> list[str
     changes = difference_lines(comparison.stores)
     if changes:
         lines.append(f"state at the end, {names[0]} -> {names[1]}: {differ(len(changes), 'key')}")
-        lines += [f"{_INDENT}{line}" for line in changes[:_MOST_LINES]]
-        lines += _more(len(changes) - _MOST_LINES)
+        shown = changes[:_MOST_LINES] + more_lines(len(changes) - _MOST_LINES)
+        lines += [f"{_INDENT}{line}" for line in shown]
     return lines
 
 
@@ -71,7 +72,3 @@ def differ(count: int, noun: str = "") -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _more(count: int) -> list[str]:
-    return [f"{_INDENT}... and {count:,} more"] if count > 0 else []

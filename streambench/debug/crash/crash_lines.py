@@ -5,7 +5,7 @@ from __future__ import annotations
 from streambench.counts import counted
 from streambench.debug.crash.crash import Crash, Differences
 from streambench.debug.crash.crash_report import CrashStep, Report
-from streambench.debug.effects.effect_lines import difference_lines, output_line
+from streambench.debug.effects.effect_lines import difference_lines, more_lines, output_line
 from streambench.debug.effects.events import Output
 
 _MOST_LINES = 5
@@ -28,7 +28,7 @@ def crash_lines(crash: Crash) -> list[str]:
         lines.append(f"state goes back, and is the same when they have come again: {_keys(crash.state)}")
     if crash.differs:
         lines.append(f"state differs when they have come again: {_keys(crash.differs)}")
-        lines += _limited([f"{_INDENT}{line}" for line in difference_lines(crash.differs)])
+        lines += _limited(difference_lines(crash.differs))
     if crash.error is not None:
         lines.append(f"the job fails then: {crash.error}")
     if crash.outputs_new or crash.outputs_lost or crash.differs:
@@ -106,7 +106,7 @@ def _outputs(what: str, outputs: tuple[Output, ...]) -> list[str]:
     for stream, of_stream in by_stream.items():
         messages = "a message" if len(of_stream) == 1 else counted(len(of_stream), "message")
         lines.append(f"{stream} gets {what.format(messages)}")
-        lines += _limited([f"{_INDENT}{each.position:,}  {output_line(each)}" for each in of_stream])
+        lines += _limited([f"{each.position:,}  {output_line(each)}" for each in of_stream])
     return lines
 
 
@@ -119,5 +119,5 @@ def _keys(differences: Differences) -> str:
 
 
 def _limited(lines: list[str]) -> list[str]:
-    more = len(lines) - _MOST_LINES
-    return lines[:_MOST_LINES] + ([f"{_INDENT}... and {more:,} more"] if more > 0 else [])
+    shown = lines[:_MOST_LINES] + more_lines(len(lines) - _MOST_LINES)
+    return [f"{_INDENT}{line}" for line in shown]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streambench.counts import counted
 from streambench.debug.effects.effects import Effects
 from streambench.debug.effects.events import Change, Output
 from streambench.debug.message_text import changed_text, short_text
@@ -21,9 +22,9 @@ def effect_lines(effects: Effects) -> list[str]:
     changes, outputs = effects.changes, effects.outputs
     several = len({each.task for each in changes}) > 1
     lines = [change_line(each, with_task=several) for each in changes[:_MOST_CHANGES]]
-    lines += _more(len(changes) - _MOST_CHANGES, "change of state")
+    lines += more_lines(len(changes) - _MOST_CHANGES, "change of state")
     lines += [output_line(each) for each in outputs[:_MOST_OUTPUTS]]
-    lines += _more(len(outputs) - _MOST_OUTPUTS, "output")
+    lines += more_lines(len(outputs) - _MOST_OUTPUTS, "output")
     if effects.windows:
         lines.append(f"window() of {_listed(effects.windows)}")
     if effects.ends:
@@ -75,29 +76,25 @@ def summary_lines(effects: Sequence[Effects]) -> list[str]:
             texts[key] if count == 1 else f"{texts[key]} ({count:,} tasks)" for key, count in tasks.items()
         ]
         named = ", ".join(names[:_MOST_OUTPUTS]) + (", ..." if len(names) > _MOST_OUTPUTS else "")
-        lines.append(f"{store}: {_counted(len(changed), 'key')} changed: {named}")
+        lines.append(f"{store}: {counted(len(changed), 'key')} changed: {named}")
     for stream, outputs in streams.items():
         held = sum(output.held for output in outputs)
         is_alike = len({output.held_text for output in outputs}) == 1
         note = "" if not held else f", {outputs[0].held_text}" if is_alike else f", {held:,} held"
-        lines.append(f"-> {stream}: {_counted(len(outputs), 'message')}{note}")
+        lines.append(f"-> {stream}: {counted(len(outputs), 'message')}{note}")
     windows = sum(len(each.windows) for each in effects)
     commits = sum(bool(each.committed) for each in effects)
     counts = ((windows, "call of window()"), (commits, "commit"))
-    rest = [_counted(count, what) for count, what in counts if count]
+    rest = [counted(count, what) for count, what in counts if count]
     return [f"{_INDENT}{line}" for line in [*lines, *([", ".join(rest)] if rest else [])]]
 
 
-def _more(count: int, what: str) -> list[str]:
-    return [f"... and {_counted(count, f'more {what}')}"] if count > 0 else []
+def more_lines(count: int, what: str = "") -> list[str]:
+    """The line below the first ones of a list: how many more there are. None where there are no more."""
+    more = counted(count, f"more {what}") if what else f"{count:,} more"
+    return [f"... and {more}"] if count > 0 else []
 
 
 def _listed(tasks: Sequence[str]) -> str:
     names = list(dict.fromkeys(tasks))
     return ", ".join(names) if len(names) <= 3 else f"{len(names):,} tasks"
-
-
-def _counted(count: int, what: str) -> str:
-    first, _, rest = what.partition(" of ")
-    plural = f"{first}s of {rest}" if rest else f"{first}s"
-    return f"{count:,} {what if count == 1 else plural}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.debug.effects.events import Change, Output
 
@@ -34,16 +35,7 @@ def net(changes: list[Change]) -> tuple[Change, ...]:
         first.setdefault(key, each)
         last[key] = each
     return tuple(
-        Change(
-            each.position,
-            each.ssp,
-            each.offset,
-            each.before,
-            last[key].after,
-            each.task,
-            each.store,
-            each.key,
-        )
+        replace(each, after=last[key].after)
         for key, each in first.items()
         if each.before != last[key].after
     )
