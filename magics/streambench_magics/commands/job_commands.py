@@ -79,14 +79,11 @@ class JobCommands:
             )  # fmt: skip
             raise failed from error.__cause__
         except StreambenchError as error:
-            # A serde or a chooser of the user's, in a cell.
-            if (frames := user_frames(error)) and frames not in getattr(error, "__notes__", []):
-                error.add_note(frames)
+            frames = user_frames(error)  # of a serde or a chooser of the user's, in a cell
             back = f"%stream step {job.name} takes it over again, at the last commit of that start"
-            if isinstance(error, FencedError) and back not in getattr(error, "__notes__", []):
-                error.add_note(back)
-            if (cut := cut_recording_text(job)) and cut not in getattr(error, "__notes__", []):
-                error.add_note(cut)
+            for note in (frames, back * isinstance(error, FencedError), cut_recording_text(job)):
+                if note and note not in getattr(error, "__notes__", []):
+                    error.add_note(note)
             raise
         except KeyboardInterrupt as error:
             session = job.session

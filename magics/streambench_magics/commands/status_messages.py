@@ -44,6 +44,27 @@ def status_line(text: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
+def looking(look: Callable[[], None], patience_s: float, every_s: float) -> Iterator[None]:
+    """Meanwhile, call ``look`` on another thread, once so many seconds have passed, then again and again."""
+    ended = threading.Event()
+
+    def look_on() -> None:
+        wait_s = patience_s
+        while not ended.wait(wait_s):
+            look()
+            wait_s = every_s
+
+    # In the context of the caller: what is shown belongs to the cell that is run.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(look_on,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def late_status_line(text: str, noun: str) -> Iterator[Callable[[int, int], None]]:
     """A status line of the progress, "n of m", for what takes longer than two seconds."""
     with late_status(text) as update:
@@ -53,28 +74,24 @@ def late_status_line(text: str, noun: str) -> Iterator[Callable[[int, int], None
 @contextlib.contextmanager
 def late_status(text: str) -> Iterator[Callable[[str], None]]:
     """A status line of any text, for what takes longer than two seconds."""
-    news, ended = "", threading.Event()
+    news = ""
 
     def note(text: str) -> None:
         nonlocal news
         news = text
 
-    def show_it() -> None:
-        if ended.wait(_SILENT_S):
-            return
-        with status_line(text) as update:
-            while not ended.wait(_EVERY_S):
-                if news:
-                    update(news)
+    with contextlib.ExitStack() as shown:
+        update: Callable[[str], None] | None = None
 
-    # In the context of the caller: what is shown belongs to the cell that is run.
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(show_it,), daemon=True)
-    thread.start()
-    try:
-        yield note
-    finally:
-        ended.set()
-        thread.join()
+        def look() -> None:
+            nonlocal update
+            if update is None:
+                update = shown.enter_context(status_line(text))
+            elif news:
+                update(news)
+
+        with looking(look, _SILENT_S, _EVERY_S):
+            yield note
 
 
 def say(text: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streambench.counts import counted
 from streambench.debug.control.session import Session
+from streambench_magics.commands.status_messages import looking
 
 _PATIENCE_S = 2.0
 _EVERY_S = 0.5
@@ -23,31 +22,25 @@ def show_travel_progress(session: Session, *, swapped: int = 0) -> Iterator[None
         yield
         return
     history.moving = None
-    ended = threading.Event()
+    width = 0
 
-    def show() -> None:
-        width, patience = 0, _PATIENCE_S
-        while not ended.wait(patience):
-            patience = _EVERY_S
-            if history.moving is None:
-                continue
-            at, to = history.moving()
-            what, where = "runs again what led there", f"at {at:,} of {to:,}"
-            if swapped and to >= session.position:
-                count = min(swapped, to - history.oldest)
-                what = f"runs the last {counted(count, 'message')} through the new code"
-                where = f"at {max(0, at - to + count):,}"
-            text = f"{session.name} {what}: {where} (interrupt the kernel to stop)"
-            print(f"\r{text:{width}}", end="", flush=True)
-            width = len(text)
+    def look() -> None:
+        nonlocal width
+        if history.moving is None:
+            return
+        at, to = history.moving()
+        what, where = "runs again what led there", f"at {at:,} of {to:,}"
+        if swapped and to >= session.position:
+            count = min(swapped, to - history.oldest)
+            what = f"runs the last {counted(count, 'message')} through the new code"
+            where = f"at {max(0, at - to + count):,}"
+        text = f"{session.name} {what}: {where} (interrupt the kernel to stop)"
+        print(f"\r{text:{width}}", end="", flush=True)
+        width = len(text)
+
+    try:
+        with looking(look, _PATIENCE_S, _EVERY_S):
+            yield
+    finally:
         if width:
             print()
-
-    # In the context of the caller: what is printed belongs to the cell that is run.
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(show,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

@@ -368,39 +368,35 @@ class Job:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it stands still; whether it does. Raises what it failed with."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        may_show = True
+        show = _notices.get()
         while self.session is not None:
             left = _SILENT_S if deadline is None else max(0.0, min(_SILENT_S, deadline - time.monotonic()))
             if self.session.wait(left):
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-            if may_show and self.busy:
-                may_show = False
-                if (show := _notices.get()) is not None:
-                    show(self.waited_for)
-            elif (
-                may_show
-                and deadline is None
-                and _is_open(self._until)
-                and (show := _notices.get()) is not None
-            ):
-                may_show = False
-                show(
-                    f"{self.name} runs until {self._until or 'it is paused'}, and this waits as long "
-                    "(interrupt the kernel to wait no longer)"
-                )
-            elif (
-                may_show
-                and deadline is None
-                and isinstance(self._until, int)
-                and (show := _notices.get()) is not None
-            ):
-                why = self.nothing_to_read(self.session.snapshot(_SILENT_S))
-                may_show = not why
-                if why:
-                    show(f"{self.name} waits for messages: {why} (interrupt the kernel to wait no longer)")
+            if show is not None and (text := self._waits_for(self.session, has_end=deadline is not None)):
+                show(text)
+                show = None
         return True
+
+    def _waits_for(self, session: Session, *, has_end: bool) -> str:
+        """The notice to a command that waits for long; empty where there is nothing to say. ``has_end``: the
+        waiting ends by itself."""
+        if self.busy:
+            return self.waited_for
+        if has_end:
+            return ""
+        if isinstance(self._until, int):
+            why = self.nothing_to_read(session.snapshot(_SILENT_S))
+            waits = f"{self.name} waits for messages: {why}"
+            return f"{waits} (interrupt the kernel to wait no longer)" if why else ""
+        if self._until == "caught-up":
+            return ""
+        return (
+            f"{self.name} runs until {self._until or 'it is paused'}, and this waits as long (interrupt the "
+            "kernel to wait no longer)"
+        )
 
     def commit(self) -> None:
         if not self.alive:
@@ -503,8 +499,3 @@ def require_no_branch(job: Job, command: str) -> None:
             f"drop: %stream adopt {job.name} keeps it, %stream live {job.name} drops it; then %stream "
             f"{command}"
         )
-
-
-def _is_open(until: Until | Conditional) -> bool:
-    """True where a run may have no end: until it is paused, or a condition is true."""
-    return until != "caught-up" and not isinstance(until, int)
