@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,20 +20,20 @@ MAX_ROWS = 24
 """More partitions than this are shown as one row per stream."""
 
 
-class Row(Struct, frozen=True):
+class Row(Struct, frozen=True, kw_only=True):
     """A line of the table: a partition, or a stream with all of its partitions (``folded`` says how many; 0
-    for a partition)."""
+    for a partition). A row of a whole stream has sums, and no partition or position of its own."""
 
     stream: SystemStream
-    partition: int | None
-    container: int
-    oldest: str | None
-    position: str | None
-    upcoming: str | None
+    partition: int | None = None
+    container: int = 0
+    oldest: str | None = None
+    position: str | None = None
+    upcoming: str | None = None
     lag: int | None
     rate: float | None
     waiting: int
-    checkpointed: str | None
+    checkpointed: str | None = None
     status: str
     folded: int = 0
     turn: int | None = None
@@ -57,52 +58,34 @@ def rows(snapshots: Snapshots, rates: Rates | None = None, *, max_rows: int = MA
 
 def _row(container: int, each: PartitionSnapshot, rates: Rates | None) -> Row:
     return Row(
-        each.ssp.system_stream,
-        each.ssp.partition,
-        container,
-        each.oldest,
-        each.position,
-        each.upcoming,
-        each.lag,
-        rates.of(each.ssp, container) if rates is not None else None,
-        each.waiting,
-        each.checkpointed,
-        each.status,
-        turn=each.turn,
-    )
+        stream=each.ssp.system_stream, partition=each.ssp.partition, container=container,
+        oldest=each.oldest, position=each.position, upcoming=each.upcoming, lag=each.lag,
+        rate=None if rates is None else rates.of(each.ssp, container), waiting=each.waiting,
+        checkpointed=each.checkpointed, status=each.status, turn=each.turn,
+    )  # fmt: skip
 
 
 def _folded(every: Iterable[Row]) -> list[Row]:
     streams: dict[SystemStream, list[Row]] = {}
     for row in every:
         streams.setdefault(row.stream, []).append(row)
-    # A row of a whole stream has sums, and no partition, position or status of its own.
+    # A row of a whole stream has sums.
     return [
         Row(
-            stream,
-            None,
-            0,
-            None,
-            None,
-            None,
-            sum_known(row.lag for row in of_stream),
-            _sum_of_known([row.rate for row in of_stream]),
-            sum(row.waiting for row in of_stream),
-            None,
-            _statuses(of_stream),
-            len({row.partition for row in of_stream}),
+            stream=stream,
+            lag=sum_known(row.lag for row in of_stream),
+            rate=_sum_of_known([row.rate for row in of_stream]),
+            waiting=sum(row.waiting for row in of_stream),
+            status=_statuses(of_stream),
+            folded=len({row.partition for row in of_stream}),
         )
         for stream, of_stream in streams.items()
     ]
 
 
 def _statuses(of_stream: Sequence[Row]) -> str:
-    counts: dict[str, int] = {}
-    for row in of_stream:
-        counts[row.status] = counts.get(row.status, 0) + 1
-    return ", ".join(
-        f"{count:,} {status}" for status, count in sorted(counts.items(), key=lambda entry: -entry[1])
-    )
+    counts = Counter(row.status for row in of_stream)
+    return ", ".join(f"{count:,} {status}" for status, count in counts.most_common())
 
 
 def _sum_of_known(values: Sequence[float | None]) -> float | None:
