@@ -207,6 +207,17 @@ class PanelState(Struct, frozen=True, dict=True):
         return sorted({each.ssp.system_stream for each in self.snapshot.partitions})
 
 
+class _Seen(NamedTuple):
+    """A position of a job: its snapshot, that of the container itself (``live``), and the message there."""
+
+    snapshot: ContainerSnapshot
+    live: ContainerSnapshot
+    why: str
+    envelope: IncomingMessageEnvelope | None
+    standing: Standing | None = None
+    at_work: Choice | None = None
+
+
 class PanelStateReader:
     """Takes snapshots of one job. Used by one thread."""
 
@@ -231,40 +242,24 @@ class PanelStateReader:
             self._commits, self._committed = set(), set()
             self._last_commits.clear()
         snapshot = job.snapshot()
-        behind = (
-            snapshot.state == "running"
-            and self._before is not None
-            and snapshot.time_ms == self._before.time_ms
-        )
+        moving = snapshot.state == "running"
+        behind = moving and self._before is not None and snapshot.time_ms == self._before.time_ms
         self._before = snapshot
         self._rates.add(snapshot)
-        moving = snapshot.state == "running"
         self._remember_commits(snapshot)
         rate = self._rates.total() if moving else None
         if rate is not None and not behind:
             self._rated.append(rate)
             self._lagged.append(snapshot.lag or 0)
-        busy, standing, live = job.busy_at, None, snapshot
-        why, session = status_text(snapshot), job.session
-        at_work, envelope = _at_work(job, snapshot) if busy else (None, _last_chosen(job, snapshot))
-        if session is not None and not busy and (job.state in ("paused", "failed") or not session.live):
-            standing = self.standing.read(session, snapshot)
-            if standing.is_live and standing.position != snapshot.processed:
-                # A step came between the two: a frame must not show the one before and the other after it.
-                snapshot = live = job.snapshot()
-                envelope, why = _last_chosen(job, snapshot), status_text(snapshot)
-                standing = self.standing.read(session, snapshot)
-            if standing.is_live:
-                envelope = _as_read(standing.message, snapshot, envelope)
-            else:
-                snapshot = in_the_past(snapshot, session)
-                envelope, why = standing.message, _past(standing)
+        busy = job.busy_at
+        seen = _busy(job, snapshot, busy) if busy else self._look(snapshot)
+        standing = seen.standing
         return PanelState(
             job.name,
-            snapshot,
-            busy or why,
-            _laid_out(envelope),
-            rows=tuple(self._rows(snapshot, self._rates if moving else None)),
+            seen.snapshot,
+            seen.why,
+            _laid_out(seen.envelope),
+            rows=tuple(self._rows(seen.snapshot, self._rates if moving else None)),
             opened=frozenset(self.opened),
             rate=rate,
             commits=frozenset(self._commits),
@@ -273,14 +268,30 @@ class PanelStateReader:
             rates=tuple(self._rated),
             lags=tuple(self._lagged),
             busy=busy,
-            at_work=at_work,
+            at_work=seen.at_work,
             last_commits=tuple(self._last_commits),
             standing=standing,
-            live=live,
+            live=seen.live,
             speeds=self._rates if moving else None,
             breakpoints=() if job.session is None else tuple(job.session.breakpoints),
             stopped_at=_stopped_at(job) if standing is not None and standing.is_live else "",
         )
+
+    def _look(self, snapshot: ContainerSnapshot) -> _Seen:
+        """The position that the job shows: the newest one, or one in the past."""
+        job, session = self.job, self.job.session
+        if session is None or (session.live and job.state not in ("paused", "failed")):
+            return _Seen(snapshot, snapshot, status_text(snapshot), _last_chosen(job, snapshot))
+        standing = self.standing.read(session, snapshot)
+        if standing.is_live and standing.position != snapshot.processed:
+            # A step came between the two: a frame must not show the one before and the other after it.
+            snapshot = job.snapshot()
+            standing = self.standing.read(session, snapshot)
+        if not standing.is_live:
+            past = in_the_past(snapshot, session)
+            return _Seen(past, snapshot, _past(standing), standing.message, standing)
+        envelope = _as_read(standing.message, snapshot, _last_chosen(job, snapshot))
+        return _Seen(snapshot, snapshot, status_text(snapshot), envelope, standing)
 
     def _remember_commits(self, snapshot: ContainerSnapshot) -> None:
         """One commit is one mark: behind the last choice that it covers."""
@@ -384,14 +395,14 @@ def _as_read(
     return envelope
 
 
-def _at_work(
-    job: ShownJob, snapshot: ContainerSnapshot
-) -> tuple[Choice | None, IncomingMessageEnvelope | None]:
-    """The message that its task is at, also as the choice behind those of the snapshot."""
+def _busy(job: ShownJob, snapshot: ContainerSnapshot, why: str) -> _Seen:
+    """A job whose task is busy: at a message, which is also the choice behind those of the snapshot, or at
+    something else."""
     envelope = None if job.session is None else job.session.container.current_input
     if envelope is None:
-        return None, None
-    return Choice(snapshot.processed + 1, envelope.ssp, envelope.offset, envelope.key), envelope
+        return _Seen(snapshot, snapshot, why, None)
+    choice = Choice(snapshot.processed + 1, envelope.ssp, envelope.offset, envelope.key)
+    return _Seen(snapshot, snapshot, why, envelope, at_work=choice)
 
 
 def _laid_out(envelope: IncomingMessageEnvelope | None) -> MessageText | None:

@@ -163,16 +163,15 @@ class StandingReader:
                 return None
             self._key = named[0]
         task, store, key = self._key
-        nothing: list[Change] = []
-        changes = [each for each in _known(lambda: session.changes(store, key), nothing) if each.task == task]
+        found: list[Change] = _known(lambda: session.changes(store, key), [])
+        changes = [each for each in found if each.task == task]
         return KeyHistory(task, store, key, tuple(reversed(changes[-_MOST_OF_KEY:])), len(changes))
 
     def _watched(self, session: Session, *, moved: bool) -> tuple[Watched, ...]:
         """The watches, those marked whose values are others than at the position before. The marks stay where
         it has not moved since the last look."""
         expressions = session.watch_expressions
-        nothing: dict[str, Any] = {}
-        found = _known(session.watches, nothing) if expressions else nothing
+        found: dict[str, Any] = _known(session.watches, {}) if expressions else {}
         values = {name: _watched_text(value) for name, value in found.items()}
         former, self._values = self._values, values
         if moved:
@@ -188,41 +187,33 @@ class StandingReader:
         message = _known(lambda: session.message, None)
         figures = _known(lambda: figures_of(session), Figures())
         if history is None:
-            return Standing(
-                position, session.latest, message=message, entries=entries, figures=figures
-            )
+            return Standing(position, session.latest, message=message, entries=entries, figures=figures)
         since = max(0, history.oldest, position - _LOOK_BACK)
-        changes: list[Change] = []
-        outputs: list[Output] = []
-        changes = _known(lambda: session.changes_at(position), changes)
-        outputs = _known(lambda: session.outputs(since), outputs)
+        changes: list[Change] = _known(lambda: session.changes_at(position), [])
+        sent: list[Output] = _known(lambda: session.outputs(since), [])
+        outputs = sent[-_MOST_OUTPUTS:]
+        places = {each.position: history.message_ref(each.position) for each in outputs}
         return Standing(
-            position,
-            session.latest,
-            session.live,
-            session.branched,
-            history.oldest,
-            history.size,
-            message,
-            tuple(changes),
-            tuple(outputs[-_MOST_OUTPUTS:]),
-            entries,
-            {
-                each.position: f"{place[0]}@{place[1]}"
-                for each in outputs[-_MOST_OUTPUTS:]
-                if (place := history.message_ref(each.position)) is not None
-            },
+            position=position,
+            latest=session.latest,
+            is_live=session.live,
+            is_branch=session.branched,
+            oldest=history.oldest,
+            history_bytes=history.size,
+            message=message,
+            changes=tuple(changes),
+            outputs=tuple(outputs),
+            entries=entries,
+            causes={at: f"{place[0]}@{place[1]}" for at, place in places.items() if place is not None},
             figures=figures,
         )
 
 
 def in_the_past(snapshot: ContainerSnapshot, session: Session) -> ContainerSnapshot:
     """A snapshot with the positions of the past in which its session stands."""
-    nothing: dict[str, dict[SystemStreamPartition, str]] = {}
-    offsets = _known(session.offsets, nothing)
+    offsets: dict[str, dict[SystemStreamPartition, str]] = _known(session.offsets, {})
     last = {ssp: offset for of_task in offsets.values() for ssp, offset in of_task.items()}
-    unknown: dict[SystemStreamPartition, str] = {}
-    following = _known(session.next_offsets, unknown)
+    following: dict[SystemStreamPartition, str] = _known(session.next_offsets, {})
 
     def then(each: PartitionSnapshot) -> PartitionSnapshot:
         offset = last.get(each.ssp)
