@@ -14,6 +14,7 @@ from streambench.debug.view.bars import filled
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.rows import Row
 from streambench.debug.view.step_lines import UNKNOWN_RULE
+from streambench_magics.panel.elements import ask_box
 from streambench_magics.panel.figures import (
     bytes_text,
     count_text,
@@ -24,7 +25,7 @@ from streambench_magics.panel.figures import (
     short_place,
     with_short_names,
 )
-from streambench_magics.panel.stop_tabs import EXAMPLE, ask_box
+from streambench_magics.panel.stop_tabs import EXAMPLE
 from streambench_magics.panel.strip import colour_number, partitions_in, sparkline, strip
 from streambench_magics.panel.tabs import tabs_html
 

@@ -16,8 +16,8 @@ from streambench.debug.message_text import message_text
 from streambench.debug.names import middle_cut
 from streambench.debug.view.entries import Entry
 from streambench.debug.view.standing import KeyHistory, Standing
+from streambench_magics.panel.elements import link, small_button, table
 from streambench_magics.panel.figures import NAME
-from streambench_magics.panel.stop_tabs import small_button
 from streambench_magics.panel.strip import sparkline
 from streambench_magics.panel.values import VALUE, before_and_after, record_html, value_html
 
@@ -61,10 +61,8 @@ def _changed(standing: Standing) -> str:
     if rows:
         left = len(standing.changes) - _MOST_CHANGES
         more = f'<div class="sb-dim">and {counted(left, "more change")}</div>' if left > 0 else ""
-        return (
-            f"<h4>Changed by message {standing.position:,}</h4>"
-            f"<table><tr><th>store</th><th>key</th><th>before</th><th>after</th></tr>{rows}</table>{more}"
-        )
+        changes = table(("store", "key", "before", "after"), rows)
+        return f"<h4>Changed by message {standing.position:,}</h4>{changes}{more}"
     if standing.oldest is None or not standing.position:
         return ""
     return f'<div class="sb-dim">message {standing.position:,} changed no store</div>'
@@ -75,10 +73,7 @@ def _key(standing: Standing, of: Change | Entry) -> str:
     shown = value_html(of.key)
     if standing.oldest is None:
         return shown
-    return (
-        f'<a role="button" tabindex="0" data-do="{escape(_pick(of))}" '
-        f'title="its changes, and the messages that made them">{shown}</a>'
-    )
+    return link(_pick(of), "its changes, and the messages that made them", shown)
 
 
 def _pick(of: Change | Entry | KeyHistory) -> str:
@@ -91,29 +86,24 @@ def key_history_html(standing: Standing, history: KeyHistory) -> str:
     name = f"{history.store}[{message_text(history.key, VALUE)}]"
     rows = "".join(
         f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
-        f'<td class="r sb-num">{_goes(each)}</td><td class="sb-num sb-dim">{_message(each)}</td>'
+        f'<td class="r sb-num">'
+        f"{link(f'goto {each.position}', f'%stream goto {each.position}', f'{each.position:,}')}</td>"
+        f'<td class="sb-num sb-dim">{_message(each)}</td>'
         f"{before_and_after(each)}</tr>"
         for each in history.changes
     )
-    head = '<tr><th class="r">message</th><th>from</th><th>before</th><th>after</th></tr>'
     left = history.count - len(history.changes)
     more = (
         f'<div class="sb-dim">and {left:,} older ones: %stream changed {escape(name)}</div>' if left else ""
     )
+    changes = table(("message", "from", "before", "after"), rows, figures=("message",))
     nothing = '<div class="sb-dim">not changed up to here</div>'
     close = small_button(_pick(history), "close", "back to what this message changed")
     return (
         f'<div class="sb-key"><b class="sb-num">{escape(middle_cut(name, NAME))}</b>'
         f'<span class="sb-dim">{escape(history.task)} · {counted(history.count, "change")}</span>'
         f'{_line(history.changes)}<span class="sb-grow"></span>{close}</div>'
-        f"{f'<table>{head}{rows}</table>' if rows else nothing}{more}"
-    )
-
-
-def _goes(change: Change) -> str:
-    return (
-        f'<a role="button" tabindex="0" data-do="goto {change.position}" '
-        f'title="%stream goto {change.position}">{change.position:,}</a>'
+        f"{changes if rows else nothing}{more}"
     )
 
 

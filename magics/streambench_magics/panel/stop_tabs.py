@@ -7,6 +7,7 @@ from html import escape
 from streambench.debug.stopping.breakpoints import KINDS, Breakpoint
 from streambench.debug.view.panel_state import PanelState
 from streambench.debug.view.standing import Standing, Watched
+from streambench_magics.panel.elements import ask_box, small_button, table
 
 EXAMPLE = "message['delay'] > 180"
 
@@ -14,10 +15,8 @@ EXAMPLE = "message['delay'] > 180"
 def breakpoints_page(frame: PanelState) -> tuple[str, str]:
     """The mark of its tab, and the page."""
     rows = "".join(map(_breakpoint, frame.breakpoints))
-    head = (
-        '<tr><th class="r">id</th><th>on</th><th>condition</th><th class="r">hits</th><th></th><th></th></tr>'
-    )
-    listed = f"<table>{head}{rows}</table>" if rows else '<div class="sb-dim">no breakpoints</div>'
+    listed = table(("id", "on", "condition", "hits", "", ""), rows, figures=("id", "hits"))
+    listed = listed if rows else '<div class="sb-dim">no breakpoints</div>'
     said = f'<div class="sb-stopped">stopped: {escape(frame.stopped_at)}</div>' if frame.stopped_at else ""
     kinds = "".join(f"<option>{kind}</option>" for kind in KINDS)
     box = ask_box("break", "break where…", f"a condition, such as {EXAMPLE}; Enter adds the breakpoint")
@@ -30,28 +29,11 @@ def watches_page(standing: Standing) -> tuple[str, str]:
     add = ask_box("watch", "NAME=EXPRESSION", f"such as delay={EXAMPLE.split(' >')[0]}; Enter adds the watch")
     watches = standing.watches
     changed = sum(each.changed for each in watches)
-    head = "<tr><th>watch</th><th>expression</th><th>value</th><th></th><th></th></tr>"
     rows = "".join(map(_watch, watches))
-    listed = f"<table>{head}{rows}</table>" if rows else '<div class="sb-dim">nothing is watched</div>'
+    listed = table(("watch", "expression", "value", "", ""), rows)
+    listed = listed if rows else '<div class="sb-dim">nothing is watched</div>'
     mark = f"{changed} changed" if changed else str(len(watches) or "")
     return mark, f'<div class="sb-add">{add}</div>{listed}'
-
-
-def ask_box(command: str, hint: str, title: str) -> str:
-    """A box: Enter sends what is typed as the value of a command."""
-    return (
-        f'<input class="sb-ask" data-ask="{command}" placeholder="{escape(hint)}" title="{escape(title)}" '
-        f'aria-label="{escape(hint)}" spellcheck="false" autocomplete="off">'
-    )
-
-
-def small_button(command: str, label: str, title: str, confirm: str = "") -> str:
-    """A button in a table. ``confirm``: its label after the first click, where a second one is needed."""
-    second = f' data-confirm="{escape(confirm)}" data-label="{escape(label)}"' if confirm else ""
-    return (
-        f'<button type="button" class="sb-small" data-do="{escape(command)}" title="{escape(title)}"{second}>'
-        f"{escape(label)}</button>"
-    )
 
 
 def _breakpoint(each: Breakpoint) -> str:

@@ -15,9 +15,10 @@ from streambench.debug.names import middle_cut
 from streambench.debug.view.kept_commits import KeptCommit
 from streambench.debug.view.panel_state import PanelState, to_do_again
 from streambench.debug.view.standing import Standing
+from streambench_magics.panel.elements import link, small_button, table
 from streambench_magics.panel.figures import LONG, count_text, short
 from streambench_magics.panel.state_tab import state_page
-from streambench_magics.panel.stop_tabs import breakpoints_page, small_button, watches_page
+from streambench_magics.panel.stop_tabs import breakpoints_page, watches_page
 from streambench_magics.panel.strip import sparkline
 from streambench_magics.panel.values import value_html
 
@@ -129,11 +130,9 @@ def _outputs(standing: Standing) -> Tab:
     )
     if not rows:
         return Tab("Outputs", "", '<span class="sb-dim">the last messages sent nothing</span>')
-    head = (
-        '<tr><th class="r">message</th><th>to</th><th>key</th><th>output</th><th></th><th>made from</th></tr>'
-    )
     new = f"{standing.new_outputs} new" if standing.new_outputs else ""
-    return Tab("Outputs", new, f"<table>{head}{rows}</table>")
+    columns = ("message", "to", "key", "output", "", "made from")
+    return Tab("Outputs", new, table(columns, rows, figures=("message",)))
 
 
 def _cause(standing: Standing, output: Output) -> str:
@@ -141,10 +140,8 @@ def _cause(standing: Standing, output: Output) -> str:
     position, cause = output.position, standing.cause(output)
     if not cause:
         return ""
-    return (
-        f'<a role="button" tabindex="0" data-do="goto {position}" '
-        f'title="{escape(cause)}\n%stream goto {position}">{escape(middle_cut(cause, LONG))}</a>'
-    )
+    shown = escape(middle_cut(cause, LONG))
+    return link(f"goto {position}", f"{cause}\n%stream goto {position}", shown)
 
 
 def _checkpoints(frame: PanelState) -> Tab:
@@ -163,12 +160,10 @@ def _checkpoints(frame: PanelState) -> Tab:
         for task, again in lines
     )
     again = to_do_again(snapshot.partitions)
-    head = '<tr><th>task</th><th class="r">to do again after a crash now</th></tr>'
-    return Tab(
-        "Checkpoints",
-        "" if not again else f"{short(again)} to do again",
-        f'<div class="sb-two"><table>{head}{body}</table>{_commits(frame)}</div>',
-    )
+    what = "to do again after a crash now"
+    tasks = table(("task", what), body, figures=(what,))
+    mark = "" if not again else f"{short(again)} to do again"
+    return Tab("Checkpoints", mark, f'<div class="sb-two">{tasks}{_commits(frame)}</div>')
 
 
 def _commits(frame: PanelState) -> str:
@@ -186,28 +181,22 @@ def _commits(frame: PanelState) -> str:
         f'<td class="r sb-num">{processed - each.number:,}</td></tr>'
         for each in reversed(frame.last_commits)
     )
-    head = (
-        '<tr><th>commit</th><th></th><th class="r">behind message</th><th class="r">processed since</th></tr>'
-    )
-    return f"<table>{head}{body}</table>"
+    figures = ("behind message", "processed since")
+    return table(("commit", "", *figures), body, figures=figures)
 
 
 def _kept(commits: Sequence[KeptCommit]) -> str:
     """The commits that are kept. A rewind needs a second click."""
-
-    def rewind(name: str) -> str:
-        return small_button(f"rewind {name}", "rewind", f"%stream rewind {name}", "really?")
-
     body = "".join(
         f'<tr><td class="sb-num">{each.name}</td>'
         f'<td class="sb-num">{time.strftime("%H:%M:%S", time.localtime(each.time_ms / 1000))}</td>'
         f'<td class="sb-dim"><time data-at="{each.time_ms}"></time></td>'
         f'<td class="r sb-num">{count_text(each.again)}</td>'
-        f"<td>{rewind(each.name)}</td></tr>"
+        f"<td>{small_button(f'rewind {each.name}', 'rewind', f'%stream rewind {each.name}', 'really?')}</td>"
+        "</tr>"
         for each in commits
     )
-    head = '<tr><th>commit</th><th>at</th><th></th><th class="r">to do again</th><th></th></tr>'
-    return f"<table>{head}{body}</table>"
+    return table(("commit", "at", "", "to do again", ""), body, figures=("to do again",))
 
 
 def _line(name: str, value: str, most: str, line: str) -> str:
