@@ -120,6 +120,10 @@ class Recording:
         size = f" ({self.path.stat().st_size:,} bytes)" if self.path.is_file() else ", which is gone"
         return [*found, escaped(f"{self.path}{size}")]
 
+    def _of(self, *kinds: str) -> Iterator[Row]:
+        """The rows of these kinds, in their order."""
+        return (row for row in self._rows if row.kind in kinds)
+
     def __len__(self) -> int:
         return len(self.messages)
 
@@ -154,19 +158,14 @@ class Recording:
                 SystemStreamPartition.parse(row.source or ""), row.offset or "",
                 _value(row.key, row.key_as), _value(row.message, row.message_as), row.timestamp, row.headers,
             )
-            for row in self._rows
-            if row.kind == "message"
+            for row in self._of("message")
         ]  # fmt: skip
 
     def decoded(self) -> Iterator[IncomingMessageEnvelope]:
         """The messages in their order, as the tasks got them. Raises SerdeError."""
         serdes = StreamSerdes(self.config)
-        known: dict[Any, Any] = {}
         for raw in self.messages:
-            stream = raw.ssp.system_stream
-            if stream not in known:
-                known[stream] = serdes.for_stream(stream)
-            found = decoded(raw, *known[stream])
+            found = decoded(raw, *serdes.for_stream(raw.ssp.system_stream))
             if not isinstance(found, IncomingMessageEnvelope):
                 raise found
             yield found
@@ -174,96 +173,65 @@ class Recording:
     @cached_property
     def events(self) -> Sequence[Event]:
         """The windows, ends of inputs and commits, in their order."""
-        return [
-            Event(row.position, row.kind, tuple(unpacked(row.message or b"[]")), row.timestamp or 0)
-            for row in self._rows
-            if row.kind in EVENTS
-        ]
+        return list(map(_event, self._of(*EVENTS)))
 
     @cached_property
     def timeline(self) -> Sequence[Event]:
         """The events and, as ``clock``, the readings of the clock, as they came; the swaps of ``codes`` stand
         between them as ``code``."""
-        return [
-            Event(
-                row.position,
-                row.kind,
-                () if row.kind == "code" else tuple(unpacked(row.message or b"[]")),
-                row.timestamp or 0,
-            )
-            for row in self._rows
-            if row.kind in _TIMED
-        ]
+        return list(map(_event, self._of(*_TIMED)))
 
     @cached_property
     def codes(self) -> Sequence[CodeChange]:
         """The swaps of the code, in their order; the code before the first one is that of the header."""
         found: list[CodeChange] = []
-        for row in self._rows:
-            if row.kind == "code":
-                values = unpacked(row.message or b"{}")
-                code = msgspec.convert(values["code"], TaskCode)
-                # A file without numbers is older than branches in recordings: it has all its codes.
-                number = values.get("number", len(found) + 1)
-                found.append(CodeChange(row.position, code, values["init"], number))
+        for row in self._of("code"):
+            values = unpacked(row.message or b"{}")
+            code = msgspec.convert(values["code"], TaskCode)
+            # A file without numbers is older than branches in recordings: it has all its codes.
+            number = values.get("number", len(found) + 1)
+            found.append(CodeChange(row.position, code, values["init"], number))
         return found
 
     @cached_property
     def streams(self) -> Mapping[SystemStream, int]:
         """The numbers of partitions of streams that the tasks sent to, where they are known."""
-        return {
-            SystemStream.parse(row.source or ""): int(row.offset or 1)
-            for row in self._rows
-            if row.kind == "stream"
-        }
+        return {SystemStream.parse(row.source or ""): int(row.offset or 1) for row in self._of("stream")}
 
     @cached_property
     def batches(self) -> Sequence[tuple[int, int]]:
         """The messages that a task got at once: the position of the last one, and their number."""
-        return [(row.position, int(row.offset or 1)) for row in self._rows if row.kind == "batch"]
-
-    @cached_property
-    def ticks(self) -> Sequence[tuple[int, int]]:
-        """The readings of the clock by stores whose entries expire: position and milliseconds."""
-        return [(row.position, row.timestamp or 0) for row in self._rows if row.kind == "clock"]
+        return [(row.position, int(row.offset or 1)) for row in self._of("batch")]
 
     @cached_property
     def stores(self) -> Mapping[str, Mapping[str, Mapping[bytes, bytes]]]:
         """The stores at the begin: per task and store the entries, as the serdes of the store make them."""
         found: dict[str, dict[str, dict[bytes, bytes]]] = {}
-        for row in self._rows:
-            if row.kind == "store":
-                of_task = found.setdefault(row.task or "", {})
-                of_task.setdefault(row.source or "", {})[row.key or b""] = row.message or b""
+        for row in self._of("store"):
+            of_task = found.setdefault(row.task or "", {})
+            of_task.setdefault(row.source or "", {})[row.key or b""] = row.message or b""
         return found
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Any]]:
         """The attributes of the tasks' objects at the begin, by task and name; those of ``context.user``
         stand as ``context.user.NAME``. Made for each call: a task may change them in place."""
-        return {
-            row.task or "": unpacked(row.message or b"{}") for row in self._rows if row.kind == "attributes"
-        }
+        return {row.task or "": unpacked(row.message or b"{}") for row in self._of("attributes")}
 
     @cached_property
     def failure(self) -> Failure | None:
         """The failure that ended it; None where it ended without one."""
-        for row in self._rows:
-            if row.kind == "failure":
-                ssp = None if row.source is None else SystemStreamPartition.parse(row.source)
-                said = unpacked(row.message or b"{}")
-                return Failure(row.position, row.task, ssp, row.offset, **said)
-        return None
+        row = next(self._of("failure"), None)
+        if row is None:
+            return None
+        ssp = None if row.source is None else SystemStreamPartition.parse(row.source)
+        return Failure(row.position, row.task, ssp, row.offset, **unpacked(row.message or b"{}"))
 
     @cached_property
     def notes(self) -> Sequence[str]:
         """Sentences about what the recording lacks."""
-        notes = [unpacked(row.message or b'""') for row in self._rows if row.kind == "note"]
-        texts = {
-            row.source: None
-            for row in self._rows
-            if row.kind == "message" and TEXT in (row.key_as, row.message_as)
-        }
+        notes = [unpacked(row.message or b'""') for row in self._of("note")]
+        texts = {row.source: None for row in self._of("message") if TEXT in (row.key_as, row.message_as)}
         streams = {SystemStreamPartition.parse(source or "").system_stream: None for source in texts}
         notes += map(text_note, streams)
         if not self.is_complete:
@@ -277,7 +245,7 @@ class Recording:
     @property
     def is_complete(self) -> bool:
         """True where the recording was closed."""
-        return any(row.kind == "end" for row in self._rows)
+        return next(self._of("end"), None) is not None
 
     def only(self, places: Sequence[int]) -> Recording:
         """The same recording with only the messages at these places (from 0 on), in their order. Windows,
@@ -303,8 +271,7 @@ class Recording:
         """The same messages, which end with this failure (see ``failure_row``), or without one."""
         other = copy(self)
         others = [each for each in self._rows if each.kind not in ("failure", "end")]
-        end = [each for each in self._rows if each.kind == "end"]
-        other._rows = [*others, *([] if row is None else [row]), *end]
+        other._rows = [*others, *([] if row is None else [row]), *self._of("end")]
         vars(other).pop("failure", None)  # made of the rows
         return other
 
@@ -337,6 +304,11 @@ class Recording:
         # By its name: to run a recording takes what stands above recordings.
         write_test = import_module("streambench.debug.replay.generated_test").write_test
         return Path(write_test(self, Path(path), task=task, recorded_source=recorded_source))
+
+
+def _event(row: Row) -> Event:
+    tasks = () if row.kind == "code" else tuple(unpacked(row.message or b"[]"))
+    return Event(row.position, row.kind, tasks, row.timestamp or 0)
 
 
 def _value(data: bytes | None, form: str | None) -> Any:
