@@ -41,7 +41,8 @@ class History(BlockLog):
 
     def __init__(self, container: Container, limit_mb: int = DEFAULT_MB) -> None:
         super().__init__(container, limit_mb)
-        self.is_named = self.is_shared_named = self.is_slow_named = False
+        self.warned: set[str] = set()
+        """The warnings about the past of tasks that were given; each is given once."""
         self.moving: Callable[[], tuple[int, int]] | None = None
         """The position and the target of the last move of a replica, which may go on; for any thread."""
         self.goal: int | None = None

@@ -57,7 +57,7 @@ class Past:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._name_uncopied()
+        self._warn_of_uncopied()
         self.branch: list[BranchSwap] = []
         self._way: Way | None = None
         self._recorded = RecordedTasks(history, self._copy_of)
@@ -156,7 +156,7 @@ class Past:
         if way is not None and way.replica.position == position:
             return way.replica
         code = self.branch[-1].factory if self.branch else self.history.container.factory
-        shared = None if self.history.is_shared_named else SharedValues(code)
+        shared = None if "shared" in self.history.warned else SharedValues(code)
         self._way = None  # what fails in the middle of a message is no position
         if way is None or (
             way.replica.position > position and (self.branch or not way.go_back(position))
@@ -165,7 +165,8 @@ class Past:
         try:
             self._advance(way, position)
         finally:
-            self._name_shared(shared)
+            if shared is not None:
+                self._warn_of_shared(shared)
         self._way = way
         return way.replica
 
@@ -274,47 +275,47 @@ class Past:
             history.trace.active = True
         take_over(history, replica, letters, pending + outputs if holds else [])
 
-    def _name_uncopied(self) -> None:
-        """Say once what no position brings back, and what that means."""
-        if self.history.is_named:
-            return
-        self.history.is_named = True
+    def _warn_once(self, of: str, text: str, *values: object) -> None:
+        """Warn of this with the first move of the history that has it."""
+        if of not in self.history.warned:
+            self.history.warned.add(of)
+            log.warning(f"%s: {text}", self.history.container.name, *values)
+
+    def _warn_of_uncopied(self) -> None:
+        """Warn of what no position brings back, and what that means."""
         names = [f"{name} ({reason})" for name, reason in self.history.uncopied().items()]
         if names:
-            log.warning(
-                "%s: in the past these are as they are now, since they cannot be copied: %s. What a "
-                "task does with them there is done again",
-                self.history.container.name,
-                "; ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
+            self._warn_once(
+                "uncopied",
+                "in the past these are as they are now, since they cannot be copied: %s. What a task does "
+                "with them there is done again",
+                _named(names, "; "),
             )
 
-    def _name_slow(self, block: Block) -> None:
-        """Say once which attribute makes a look at attributes take long."""
-        if self.history.is_slow_named or not block.memory:
+    def _warn_of_slow(self, block: Block) -> None:
+        """Warn of an attribute that makes a look at attributes take long."""
+        if not block.memory:
             return
         (seconds, name), task = max((each.slowest, task) for task, each in block.memory.items())
         if seconds >= _SLOW_S:
-            self.history.is_slow_named = True
-            log.warning(
-                "%s: a look at attributes in the past copies all of them, %s of %s for %.1f s: a store, or "
-                "an array, is faster",
-                self.history.container.name,
+            self._warn_once(
+                "slow",
+                "a look at attributes in the past copies all of them, %s of %s for %.1f s: a store, or an "
+                "array, is faster",
                 name,
                 task,
                 seconds,
             )
 
-    def _name_shared(self, shared: SharedValues | None) -> None:
-        """Say once which values that are not the task's own it has changed on its way."""
-        if shared is None or not (names := shared.changed()):
-            return
-        self.history.is_shared_named = True
-        log.warning(
-            "%s: on the way there the task ran again and changed what no position brings back: %s. Keep it "
-            "in the context or in self",
-            self.history.container.name,
-            ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else ""),
-        )
+    def _warn_of_shared(self, shared: SharedValues) -> None:
+        """Warn of values that are not the task's own, and that it has changed on its way."""
+        if names := shared.changed():
+            self._warn_once(
+                "shared",
+                "on the way there the task ran again and changed what no position brings back: %s. Keep it "
+                "in the context or in self",
+                _named(names, ", "),
+            )
 
     def _check_adoptable(self) -> None:
         if not self.branch:
@@ -401,7 +402,7 @@ class Past:
         """A new replica, not yet at the position."""
         begin = self.branch[0].position if self.branch else position
         replica = Replica(self.history, self.history.block_at(begin))
-        self._name_slow(replica.block)
+        self._warn_of_slow(replica.block)
         for each in self.branch:
             self._follow(replica, each.position)
             replica.branch(each.factory, init=each.init)
@@ -464,6 +465,10 @@ class Past:
         except Exception:
             log.debug("a branch stops at %d", reached + 1, exc_info=True)
         return reached
+
+
+def _named(names: Sequence[str], separator: str) -> str:
+    return separator.join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
 
 
 def _as_sent(serde: Serde | None, kept: Any) -> Any:
