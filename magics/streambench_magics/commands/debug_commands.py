@@ -212,7 +212,8 @@ class DebugCommands(JobCommands):
         with self._running(job):
             records = _changed_entries(session, args) if args.changed else _entries(session, args)
         several = len({each["task"] for each in records}) > 1
-        columns = [*(["task"] if several else []), "store", "key", *_value_columns(args)]
+        value = "before -> after" if args.changed else "value"
+        columns = [*(["task"] if several else []), "store", "key", value]
         note = _state_note(job, args, records)
         return Records(columns, records, data=["key"], note=note, source=records, more="--key shows one")
 
@@ -363,10 +364,6 @@ def _changed_entries(session: Session, args: Namespace) -> list[dict[str, Any]]:
         for each in session.last.changes
         if args.store in (None, each.store) and is_typed(args.key, each.key)
     ]
-
-
-def _value_columns(args: Namespace) -> list[str]:
-    return ["before -> after"] if args.changed else ["value"]
 
 
 def _state_note(job: Job, args: Namespace, records: list[dict[str, Any]]) -> str:

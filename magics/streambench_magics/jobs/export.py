@@ -173,7 +173,8 @@ def _case(
         if key.startswith(_OF_TESTS) and not _NOT_OF_TESTS.fullmatch(key) and masked(key, value) == value
     }
     # A store of which only the changelog is configured is a store.
-    factories = {key: config.text(key) for key in _factory_keys(config)}
+    keys = [f"stores.{name}.factory" for name in config.names_below("stores.")]
+    factories = {key: config.text(key) for key in keys}
     values = {key: value for key, value in factories.items() if value is not None} | values
     count = sum(len(each) for of_stream in inputs.values() for each in of_stream.values())
     say(
@@ -190,10 +191,6 @@ def _case(
     except (TypeError, ValueError) as error:
         return None, f"its messages cannot be written as JSON ({error})"
     return json.loads(text), ""
-
-
-def _factory_keys(config: Config) -> list[str]:
-    return [f"stores.{name}.factory" for name in config.names_below("stores.")]
 
 
 def _messages(job: Job) -> dict[str, dict[int, list[tuple[Any, Any]]]]:

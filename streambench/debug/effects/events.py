@@ -13,7 +13,6 @@ from streambench.container.trace import Callback, Sent
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
-from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.partitioner import partition_for
 
@@ -115,12 +114,11 @@ class Outputs:
     def __init__(self, serdes: StreamSerdes, partitions: Callable[[SystemStream], int | None]) -> None:
         self._serdes = serdes
         self._partitions = partitions
-        self._known: dict[SystemStream, tuple[Serde | None, Serde | None]] = {}
         self._counts: dict[SystemStream, int | None] = {}
 
     def of(self, position: int, sent: Sent, *, held: bool, hold: Hold = "commit") -> list[Output]:
         """The output, or those of a batch."""
-        key_serde, message_serde = self.serdes_of(sent.stream)
+        key_serde, message_serde = self._serdes.for_stream(sent.stream)
         stream, callback = str(sent.stream), None if sent.fate == "letter" else sent.callback
         if isinstance(sent.message, OutgoingBatch):
             keys: Any = [None] * len(sent.message) if sent.message.keys is None else sent.message.keys
@@ -145,12 +143,6 @@ class Outputs:
                 callback,
             )
         ]
-
-    def serdes_of(self, stream: SystemStream) -> tuple[Serde | None, Serde | None]:
-        """The serdes of the keys and messages of a stream."""
-        if stream not in self._known:
-            self._known[stream] = self._serdes.for_stream(stream)
-        return self._known[stream]
 
     def partition_of(self, sent: Sent) -> int | None:
         """The partition of an output; None where the number of partitions is not known."""

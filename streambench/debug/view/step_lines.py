@@ -35,8 +35,8 @@ def row_lines(choices: Sequence[Choice], session: Session) -> list[str]:
     for each in choices:
         line = head_line(each.number, each)
         room = _WIDTH - 2 - len(line)
-        if room >= _LEAST_MESSAGE:
-            line += _in_row(session.message_at(each.number), room)
+        if room >= _LEAST_MESSAGE and (envelope := session.message_at(each.number)) is not None:
+            line += f"  {message_line(envelope.message, room)}"
         lines.append(line)
     return lines + _rule_lines(choices)
 
@@ -60,10 +60,6 @@ def spans(numbers: Sequence[int]) -> str:
         else:
             found.append([each, each])
     return ", ".join(f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in found)
-
-
-def _in_row(envelope: IncomingMessageEnvelope | None, room: int) -> str:
-    return "" if envelope is None else f"  {message_line(envelope.message, room)}"
 
 
 def value_line(envelope: IncomingMessageEnvelope | None) -> list[str]:
