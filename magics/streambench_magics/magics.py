@@ -32,7 +32,7 @@ from streambench_magics.commands.commands import CONFIG, PARSERS, TASK, overview
 from streambench_magics.commands.compare_commands import CompareCommands
 from streambench_magics.commands.debug_commands import DebugCommands
 from streambench_magics.commands.deploy_commands import DeployCommands
-from streambench_magics.commands.endings import NOTHING_COMMITTED, committed_text, dropped_text
+from streambench_magics.commands.endings import ended_text, replaced_text
 from streambench_magics.commands.job_commands import name_and_number
 from streambench_magics.commands.last_value import show_if_dropped
 from streambench_magics.commands.record_commands import RecordCommands, recorded_line
@@ -157,7 +157,8 @@ class StreamMagics(
             nonlocal became
             assert replaced is not None
             self._close_panel(args.name, note)
-            became = _ending(replaced)
+            replaced.pause()
+            became = replaced_text(replaced.session)
 
         with contextlib.nullcontext() if replaced is None else self._running(replaced):
             job, old = self.bench.create(
@@ -290,22 +291,14 @@ class StreamMagics(
             session = job.session
             assert session is not None
             not_recorded, was_recorded = session.to_record, session.recorded_to is not None
-            ended = (
-                f"{job.name} is stopped; a replay is in memory, and nothing of it has left that"
-                if session.recording is not None and not failed
-                else f"{job.name} has failed: {dropped_text(session)}"
-                if failed
-                else f"{job.name} is abandoned: {dropped_text(session)}"
-                if args.now
-                else f"{job.name} is stopped, with everything committed"
-            )
+            ended = ended_text(session, has_failed=failed, is_abandoned=args.now)
             dropped = "; its branch is dropped" if session.branched else ""
             if args.now:
                 job.give_up()
             else:
                 job.stop()
         self._close_panel(job.name, "as it was when the job failed" if failed else STOPPED)
-        print(ended + dropped)
+        print(f"{job.name} {ended}{dropped}")
         if was_recorded and session.recorded is not None:
             print(recorded_line(job, session.recorded))
         if not_recorded is not None:
@@ -431,24 +424,6 @@ def _no_command(name: str) -> str:
     return " ".join(
         filter(None, [f"there is no %stream {name};", similar, "%stream help lists what there is"])
     )
-
-
-def _ending(job: Job) -> str:
-    """The end of a job that is replaced by another, before it is stopped for that."""
-    session = job.session
-    if session is None:
-        return ""
-    job.pause()
-    if job.state == "stopped":
-        return ", which was stopped"
-    if session.container.abandoned:
-        return f", which was abandoned: {NOTHING_COMMITTED}"
-    if job.state == "failed":
-        return f", which had failed: {NOTHING_COMMITTED}"
-    if session.recording is not None:
-        return ", which was a replay"
-    committed = committed_text(session)
-    return f", which was stopped{f': {committed}' if committed else ''}"
 
 
 def _beginning(partitions: Sequence[PartitionSnapshot]) -> str:

@@ -96,13 +96,7 @@ class CheckpointCommands(JobCommands):
                 self._apply(job, rewind, args.what[-1])
                 return
         # The place was checked before anything is stopped. Stopping commits, so it is planned again.
-        was_alive = job.alive
-        with self._running(job):
-            job.pause()
-            job.stop()
-        if was_alive:
-            self._close_panel(job.name, "stopped, and rewound")
-            print(f"{job.name} is stopped, with everything committed")
+        self._stop_job(job, "stopped, and rewound")
         with planned(job, args.what[-1], _warn) as rewind:
             self._apply(job, rewind, args.what[-1])
 

@@ -34,7 +34,8 @@ class DeployCommands(JobCommands):
         config = options.configured(job.config)
         master = _master(args.master, config)
         if not options.dry_run and range is None:
-            self._stop_to_deploy(job)
+            require_no_branch(job, "deploy")
+            self._stop_job(job, "stopped, and deployed on Spark", " here")
         how: dict[str, Any] = {"task": job.task, "master": args.master, "if_running": options.if_running}
         if options.dry_run:
             if range is not None:
@@ -68,17 +69,6 @@ class DeployCommands(JobCommands):
             outputs = ", ".join(map(str, range.outputs(config, job.task)))
             print(f"the outputs of {range.name}: {outputs or 'none'}")
         return _shown(what, result, is_backfill=range is not None)
-
-    def _stop_to_deploy(self, job: Job) -> None:
-        """Stop it here, since it goes on elsewhere."""
-        require_no_branch(job, "deploy")
-        was_alive = job.alive
-        with self._running(job):
-            job.pause()
-            job.stop()
-        if was_alive:
-            self._close_panel(job.name, "stopped, and deployed on Spark")
-            print(f"{job.name} is stopped here, with everything committed")
 
 
 def _planned_from_here(job: Job, config: Config, master: str | None) -> Any:

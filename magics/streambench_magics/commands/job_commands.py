@@ -54,6 +54,16 @@ class JobCommands:
                     f"{what} again on a copy, to rebuild the state: prints come twice, outputs do not"
                 )
 
+    def _stop_job(self, job: Job, note: str, where: str = "") -> None:
+        """Commit and stop a job that goes on elsewhere, or at another place. ``note``: below its panel."""
+        was_alive = job.alive
+        with self._running(job):
+            job.pause()
+            job.stop()
+        if was_alive:
+            self._close_panel(job.name, note)
+            print(f"{job.name} is stopped{where}, with everything committed")
+
     def _check_condition(self, until: str | None) -> None:
         """Raise ConditionError for what is no condition, before the job is started or paused for it."""
         if until is not None:
