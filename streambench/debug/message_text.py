@@ -21,6 +21,9 @@ LINE = 100
 SHORT = 60
 """Characters of a value among others."""
 
+_BLOCK = 4000
+"""Characters of a message in several lines."""
+
 _LEAST_ROUNDED = 10**21
 """The least whole number that is shown rounded."""
 
@@ -81,16 +84,16 @@ def fields_text(value: Any, limit: int = SHORT) -> str:
     return _cut(fields, limit, _more)
 
 
-def message_block(value: Any, limit: int = 4000) -> MessageText:
+def message_block(value: Any) -> MessageText:
     """A message in a readable form of several lines: JSON is indented."""
     raw = _raw(value)
     if isinstance(raw, bytes):
-        text = _cut(raw, limit, lambda rest: f"…\n({len(rest):,} more bytes)")
+        text = _cut(raw, _BLOCK, lambda rest: f"…\n({len(rest):,} more bytes)")
         return MessageText(text, len(raw), message_line(value, LINE))
     laid_out = visible(raw if len(raw) <= _ONE_LINE else str(_written(value, indent=2)))
-    left_out = len(laid_out) - limit
+    left_out = len(laid_out) - _BLOCK
     if left_out > 0:
-        laid_out = f"{laid_out[:limit]}…\n({left_out:,} more characters)"
+        laid_out = f"{laid_out[:_BLOCK]}…\n({left_out:,} more characters)"
     return MessageText(laid_out, _size(raw), message_line(value, LINE))
 
 

@@ -32,11 +32,8 @@ class Epoch(Struct, frozen=True):
     end: Mark | None
     events: tuple[TraceEvent, ...]
 
-    def has(self, position: int, *, inside_commit: bool = False) -> bool:
-        """True where a crash after this position leads back to the begin. ``inside_commit``: a crash before
-        the commit at the position is done."""
-        if inside_commit:
-            return self.end is not None and self.end.position == position
+    def has(self, position: int) -> bool:
+        """True where a crash after this position leads back to the begin."""
         return self.begin.position <= position and (self.end is None or position < self.end.position)
 
 
