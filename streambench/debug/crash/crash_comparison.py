@@ -81,11 +81,6 @@ class CrashComparison:
             self.error = str(error)
         self._read_restart(self.restart)
 
-    @property
-    def is_same(self) -> bool:
-        """True where outputs and state of the restart are those that were recorded, and it does not fail."""
-        return not self.balance and not self.differing and self.error is None
-
     def _lose_stores(self, history: History) -> None:
         """Note the entries of stores without a changelog: a restart has lost them."""
         lost = [number for number, store in self._stores.items() if store.is_lost]

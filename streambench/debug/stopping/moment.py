@@ -84,11 +84,6 @@ class StoreView(Mapping[Any, Any]):
     def __repr__(self) -> str:
         return f"<store {self._store.name}, {len(self)} keys>"
 
-    def entries(self) -> Iterator[tuple[Any, Any]]:
-        """The entries in the order of their encoded keys."""
-        for key, value in self._store.engine.range(None, None):
-            yield self._store.decoded_key(key), self._store.decoded_value(key, value)
-
 
 class NoStoreError(KeyError):
     """A task has no store of this name."""
