@@ -123,12 +123,7 @@ def build(
     resources.writers.append(outbox.stop)
     status.count_unflushed = lambda: outbox.unflushed
     is_timed = config.text("metrics.timer.enabled") == "true"
-    store_parts = StoreParts(
-        config=config, job=status.name, systems=systems, clock=clock, metrics=status.metrics,
-        directory=checkpoints.directory, meter=status.metrics if is_timed else None,
-    )  # fmt: skip
-    changelogs = planned.model.changelog_partitions
-    task_stores = TaskStores(store_parts, container, changelogs, context, last)
+    task_stores = _task_stores(status, checkpoints, planned, context, last, is_timed=is_timed)
     resources.writers.append(task_stores.close)
     commits = Commits(
         status.tasks, outbox, task_stores, checkpoints, clock, status.observation, systems=systems,
@@ -193,6 +188,24 @@ def _outbox(
     return TransactionalOutbox(
         *parts, config=status.config, inputs=inputs, on_full=lambda: _request_commit(status)
     )
+
+
+def _task_stores(
+    status: ContainerStatus,
+    checkpoints: CheckpointManager,
+    planned: PlannedContainer,
+    context: LoopContext,
+    last: Mapping[str, Checkpoint],
+    *,
+    is_timed: bool,
+) -> TaskStores:
+    """The stores of the tasks, not restored yet. ``is_timed``: every call of a store is timed."""
+    parts = StoreParts(
+        config=status.config, job=status.name, systems=status.systems, clock=status.clock,
+        metrics=status.metrics, directory=checkpoints.directory, meter=status.metrics if is_timed else None,
+    )  # fmt: skip
+    model = planned.model
+    return TaskStores(parts, model.containers[status.number], model.changelog_partitions, context, last)
 
 
 def _restore(
@@ -312,16 +325,38 @@ def _with_loop(
 ) -> Runtime:
     """The runtime with its inputs and its event loop."""
     status.seen = dict(metadata)
-    config, tasks, clock, metrics = status.config, status.tasks, status.clock, status.metrics
-    compare = _compare(status.systems)
     partitions, takes_batches = _partition_buffers(status, given, outputs, metadata)
-    multiplexer = _multiplexer(status, given, partitions, metadata, compare)
-    read = all_inputs(config)
+    multiplexer = _multiplexer(status, given, partitions, metadata)
+    read = all_inputs(status.config)
     consumers = {
-        system: status.systems.input(system, metrics, read, status.name)
+        system: status.systems.input(system, status.metrics, read, status.name)
         for system in by_system({ssp: partition.start for ssp, partition in partitions.items()})
     }
-    failures = _failures(status, handles, outputs, partitions)
+    commit_ms = commit_interval(status.config, consumers.values())
+    return Runtime(
+        event_loop=_event_loop(status, handles, outputs, multiplexer, reporting, commit_ms),
+        multiplexer=multiplexer,
+        consumers=consumers,
+        takes_batches=takes_batches,
+        outbox=outputs.outbox,
+        commits=outputs.commits,
+        checkpoints=checkpoints,
+        task_stores=outputs.task_stores,
+        collected=handles.collected,
+        reporting=reporting,
+    )
+
+
+def _event_loop(
+    status: ContainerStatus,
+    handles: SharedHandles,
+    outputs: _Outputs,
+    multiplexer: Multiplexer,
+    reporting: Reporting,
+    commit_ms: int,
+) -> EventLoop:
+    config, tasks, clock, metrics = status.config, status.tasks, status.clock, status.metrics
+    failures = _failures(status, handles, outputs, multiplexer.partitions)
     windows = Windows(
         tasks, config, clock, collected=handles.collected, context=handles.context,
         dead_letters=outputs.dead_letters, failures=failures, metrics=metrics,
@@ -333,38 +368,27 @@ def _with_loop(
         idle_ms=config.integer("task.max.idle.ms"), timing=config.required("metrics.timer.enabled"),
         failures=failures, progress=status.progress,
         timers=Timers(
-            windows, commit_ms=commit_interval(config, consumers.values()),
-            poll_ms=config.integer("task.poll.interval.ms"), report=reporting.at,
+            windows, commit_ms=commit_ms, poll_ms=config.integer("task.poll.interval.ms"),
+            report=reporting.at,
         ),
         coordination=Coordination(
             tasks, handles.requests, collected=handles.collected, context=handles.context,
             dead_letters=outputs.dead_letters, failures=failures,
         ),
         dispatcher=Dispatcher(
-            multiplexer, handles.collected, outputs.dead_letters, failures, compare,
+            multiplexer, handles.collected, outputs.dead_letters, failures, _compare(status.systems),
             max_batch=max_batch(config),
         ),
         burst_runner=BurstRunner(
             outputs.outbox, handles.context, handles.collected, handles.requests, status.consumers.inbox,
-            clock, BurstPlanner(partitions), failures.at_message,
+            clock, BurstPlanner(multiplexer.partitions), failures.at_message,
         ),
         choice_watch=ChoiceWatch(
             outputs.dead_letters, status.choices if status.choices.maxlen else None,
             observation=status.observation,
         ),
     )  # fmt: skip
-    return Runtime(
-        event_loop=EventLoop(parts),
-        multiplexer=multiplexer,
-        consumers=consumers,
-        takes_batches=takes_batches,
-        outbox=outputs.outbox,
-        commits=outputs.commits,
-        checkpoints=checkpoints,
-        task_stores=outputs.task_stores,
-        collected=handles.collected,
-        reporting=reporting,
-    )
+    return EventLoop(parts)
 
 
 def _partition_buffers(
@@ -385,13 +409,12 @@ def _multiplexer(
     given: Given,
     partitions: Mapping[SystemStreamPartition, PartitionBuffer],
     metadata: Metadata,
-    compare: Compare,
 ) -> Multiplexer:
     inputs = sorted({ssp.system_stream for ssp in partitions})
     chooser = given.chooser or chooser_of(
         status.config, inputs, metadata, status.systems, status.metrics, status.clock
     )
-    return Multiplexer(status.consumers, chooser, partitions, compare=compare)
+    return Multiplexer(status.consumers, chooser, partitions, compare=_compare(status.systems))
 
 
 def _failures(
