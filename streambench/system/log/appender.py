@@ -36,7 +36,13 @@ from streambench.errors import (
     StreamSystemError,
     UnknownStreamError,
 )
-from streambench.fsync import fsync_directory, write_durably
+from streambench.fsync import (
+    create_durably,
+    fsync_directory,
+    remove_temporary,
+    temporary_beside,
+    write_durably,
+)
 from streambench.locks import LeasedLock, beating
 from streambench.process_identity import boot_id
 from streambench.system.log.arrays import FEW, int64s
@@ -52,7 +58,7 @@ from streambench.system.log.frame import (
     encode,
     parse,
 )
-from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
+from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.header import Header, read_header, schema_bytes
 from streambench.system.log.location import PartitionLocation, ends_early
 from streambench.system.log.notes import (
@@ -258,7 +264,7 @@ class Appender:
         if not present:
             return
         path = present[-1].path
-        with open(path, "rb") as old, _temporary(path) as (new, temporary):
+        with temporary_beside(path) as temporary, open(path, "rb") as old, open(temporary, "xb") as new:
             self._lock.check()
             shutil.copyfileobj(old, new, _COPIED_AT_ONCE)
             _force(new)
@@ -503,17 +509,6 @@ class Appender:
                 if isinstance(found, Frame) and found.producer is not None and found.sequence is not None:
                     self._producers[found.producer] = (found.generation, found.sequence)
         return self._producers
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file beside another one, under a name as ``remove_temporary`` knows it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            yield file, temporary
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _force(file: BinaryIO) -> None:

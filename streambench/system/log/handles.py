@@ -4,14 +4,12 @@ thousand descriptors."""
 from __future__ import annotations
 
 import os
-import re
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from streambench.errors import StreamSystemError
-from streambench.fsync import fsync_directory, write_file
 
 
 class Handles:
@@ -95,33 +93,3 @@ def unusable(what: str, path: Path, error: OSError) -> StreamSystemError:
     return StreamSystemError(
         f"{what}: {error.filename or path} cannot be read or written: {error.strerror or error}"
     )
-
-
-def create_durably(
-    path: Path, data: bytes, *, force: bool = True, check: Callable[[], object] | None = None
-) -> bool:
-    """Put a file in place in one step, unless there is one: False then. Of several writers, one wins.
-
-    Without ``force`` it is not durable, though as whole as with it. ``check``: as for ``write_durably``."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        write_file(temporary, data, force=force)
-        if check is not None:
-            check()
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    if force:
-        fsync_directory(path.parent)
-    return True
-
-
-def remove_temporary(directory: Path, prefix: str) -> None:
-    """Remove the temporary files of ``write_durably`` and ``create_durably`` for names that begin so. A
-    writer that was about to rename one of them cannot do so any more."""
-    pattern = re.compile(rf"\.{prefix}.*\.\d+\.[0-9a-f]{{8}}")
-    for name in os.listdir(directory):
-        if pattern.fullmatch(name):
-            (directory / name).unlink(missing_ok=True)

@@ -18,7 +18,11 @@ import msgspec
 from msgspec import Struct, field
 
 from streambench.errors import CorruptDataError
-from streambench.fsync import fsync_directory, write_durably
+from streambench.fsync import (
+    create_durably,
+    fsync_directory,
+    write_durably,
+)
 from streambench.system.log.frame import (
     EndOfStream,
     Frame,
@@ -28,7 +32,6 @@ from streambench.system.log.frame import (
     parse,
     unverified,
 )
-from streambench.system.log.handles import create_durably
 from streambench.system.log.header import read_header, schema_bytes
 from streambench.system.log.location import PartitionLocation
 from streambench.system.log.notes import (

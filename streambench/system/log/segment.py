@@ -19,7 +19,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, temporary_beside
 from streambench.system.log.frame import END_OF_STREAM, EndOfStream, Frame, Torn, parse, walk
 from streambench.system.log.header import Header, header_bytes, read_header
 
@@ -100,8 +100,7 @@ def write_sealed(
 
     A reader that has the former file open keeps it. ``check``: as for ``write_durably``."""
     written: list[Frame] = []
-    temporary = segment.path.with_name(f".{segment.path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
+    with temporary_beside(segment.path) as temporary:
         with open(temporary, "xb") as file:
             position = file.write(header_bytes(values))
             for data in batches:
@@ -117,8 +116,6 @@ def write_sealed(
         segment.index_path.unlink(missing_ok=True)
         os.replace(temporary, segment.path)
         fsync_directory(segment.path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
     noted = 0
     for frame in written:
         noted = note(segment, frame, noted)

@@ -26,7 +26,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError, described
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, temporary_beside
 from streambench.system.capabilities import SnapshotName
 from streambench.system.log.arrays import binary_column, int64s
 from streambench.system.log.frame import (
@@ -122,8 +122,7 @@ class LogSnapshots:
             return None
         self._remove_left(name)
         path = self._path(name)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-        try:
+        with temporary_beside(path) as temporary:
             with open(temporary, "xb") as file:
                 file.write(header_bytes(values))
                 count = 0
@@ -137,8 +136,6 @@ class LogSnapshots:
                     os.fsync(file.fileno())
             self._location.check()
             os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
         if self._force:
             fsync_directory(path.parent)
         return count

@@ -37,12 +37,11 @@ import pyarrow as pa
 from msgspec import Struct
 
 from streambench.errors import CorruptDataError, MessageTooLargeError, StreamSystemError
-from streambench.fsync import fsync_directory
+from streambench.fsync import create_durably, fsync_directory
 from streambench.process_identity import ProcessIdentity
 from streambench.system.log.arrays import as_one, longest_message, slices
 from streambench.system.log.columns import as_columns
 from streambench.system.log.frame import SCHEMA
-from streambench.system.log.handles import create_durably
 from streambench.system.log.notes import checked, read_note, write_note
 from streambench.system.log.streams import Log
 

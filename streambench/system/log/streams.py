@@ -26,10 +26,15 @@ from streambench.errors import (
     UnknownStreamError,
     no_partition,
 )
-from streambench.fsync import fsync_directory, write_durably
+from streambench.fsync import (
+    create_durably,
+    fsync_directory,
+    remove_temporary,
+    write_durably,
+)
 from streambench.locks import LeasedLock
 from streambench.suggestions import suggest
-from streambench.system.log.handles import Handles, create_durably, remove_temporary, unusable
+from streambench.system.log.handles import Handles, unusable
 from streambench.system.log.location import PartitionLocation
 from streambench.system.log.partition import Partition
 from streambench.system.log.segment import segments
