@@ -25,6 +25,10 @@ class SystemStream(Struct, frozen=True, cache_hash=True, order=True, gc=False):
     def __str__(self) -> str:
         return f"{self.system}.{self.stream}"
 
+    def partition(self, number: int) -> SystemStreamPartition:
+        """One of its partitions."""
+        return SystemStreamPartition(self.system, self.stream, number)
+
     @classmethod
     def parse(cls, text: str) -> SystemStream:
         """Read ``system.stream``, split at the first dot (as Samza does). Raises ConfigError where there is

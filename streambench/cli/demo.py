@@ -26,7 +26,7 @@ from streambench.counts import counted
 from streambench.errors import ConfigError, MissingExtraError, StreambenchError
 from streambench.job.run import run
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.reader import read_to_head
 from streambench.system.systems import Systems
 
@@ -194,9 +194,7 @@ def _kept(config: Config) -> Totals:
     """Return what the job has kept of each airport: the last values in the changelog of its store."""
     systems = Systems(config)
     starts = {
-        SystemStreamPartition(_CHANGELOG.system, _CHANGELOG.stream, number): here.oldest
-        or here.upcoming
-        or "0"
+        _CHANGELOG.partition(number): here.oldest or here.upcoming or "0"
         for number, here in systems.metadata([_CHANGELOG])[_CHANGELOG].items()
     }
     found = read_to_head(systems.consumer(_CHANGELOG.system, MetricsRegistry()), starts)

@@ -110,7 +110,7 @@ def _starts(
     starts = {}
     for number, here in sorted(metadata.items()):
         if only in (None, number):
-            ssp = SystemStreamPartition(stream.system, stream.stream, number)
+            ssp = stream.partition(number)
             offset = reader.start_in(admin, ssp, here, start, exactly=only is not None)
             if offset is not None:
                 starts[ssp] = offset

@@ -30,11 +30,7 @@ def repair(
         count = admin.log.stream(stream.stream).partitions
         if partition is not None and partition >= count:
             raise no_partition(stream, partition, count)
-        ssps = [
-            SystemStreamPartition(stream.system, stream.stream, each)
-            for each in range(count)
-            if partition in (None, each)
-        ]
+        ssps = [stream.partition(each) for each in range(count) if partition in (None, each)]
         rows = [_row(ssp, loss) for ssp in ssps for loss in admin.damage(ssp)]
         empty = f"{stream} is whole: nothing to repair"
         show_rows(rows, _COLUMNS, as_json=as_json, empty=empty, right=("position", "bytes", "messages"))

@@ -40,8 +40,7 @@ _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
 _PATIENCE_S = 15.0
 _KEYS_MOVE = (
     "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the "
-    "task that had it: "
-    "for keys that move to another task, counts and other state start from zero."
+    "task that had it: for keys that move to another task, counts and other state start from zero."
 )
 _VERBS = ("list", "create", "grow", "repair", "delete")
 

@@ -145,7 +145,7 @@ def _check_state(job: Rewind, wanted: Mapping[str, Checkpoint]) -> None:
         for store, offset in checkpoint.changelogs.items():
             stream = stores[store].changelog if store in stores else None
             if stream is not None and task in numbers:
-                ssp = SystemStreamPartition(stream.system, stream.stream, numbers[task])
+                ssp = stream.partition(numbers[task])
                 admin = job.systems.admin(ssp.system)
                 try:
                     rewind = job.config.command("checkpoints --rewind oldest")

@@ -96,7 +96,7 @@ def broadcast_partitions(config: Config, metadata: Metadata | None = None) -> li
         for partition in range(first, last + 1):
             if metadata is not None and partition not in metadata[stream]:
                 raise config.error(key, str(no_partition(stream, partition, len(metadata[stream]))))
-            found.add(SystemStreamPartition(stream.system, stream.stream, partition))
+            found.add(stream.partition(partition))
     return sorted(found)
 
 
@@ -113,9 +113,7 @@ def plan(config: Config, name: str, metadata: Metadata, former: Generation | Non
     partitions do not go together."""
     broadcast = broadcast_partitions(config, metadata)
     ordinary = {
-        SystemStreamPartition(stream.system, stream.stream, partition)
-        for stream in input_streams(config)
-        for partition in metadata[stream]
+        stream.partition(partition) for stream in input_streams(config) for partition in metadata[stream]
     }.difference(broadcast)
     groups = _groups(config, ordinary)
     if not groups:

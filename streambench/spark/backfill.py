@@ -110,7 +110,7 @@ def _bounds(systems: Systems, metadata: Metadata, wishes: Sequence[str]) -> dict
     """The offsets that wishes name, of all input partitions."""
     found = {}
     there = {
-        SystemStreamPartition(stream.system, stream.stream, number): here
+        stream.partition(number): here
         for stream, partitions in metadata.items()
         for number, here in partitions.items()
     }

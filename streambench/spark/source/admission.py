@@ -46,7 +46,7 @@ def limited(
         each: offset_behind(
             config,
             systems,
-            SystemStreamPartition(stream.system, stream.stream, int(each)),
+            stream.partition(int(each)),
             begin[each],
             given[each],
         )

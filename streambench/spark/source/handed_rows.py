@@ -31,9 +31,7 @@ def unpacked(stream: SystemStream, tasks: Sequence[Mapping[int, bytes]]) -> list
     found: dict[int, Rows] = {}
     for task in tasks:
         for number, data in task.items():
-            rows = found.setdefault(
-                number, Rows(SystemStreamPartition(stream.system, stream.stream, number), [], [])
-            )
+            rows = found.setdefault(number, Rows(stream.partition(number), [], []))
             for batch in _batches(data):
                 rows.extend(_rows(rows.ssp, batch))
     return [found[number] for number in sorted(found)]

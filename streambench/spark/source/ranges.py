@@ -81,7 +81,7 @@ def ranges(systems: Systems, options: StreamOptions) -> list[OffsetRange]:
     check_bounds(stream, metadata, options.end)
     found = []
     for number, here in sorted(chosen(stream, metadata, options).items()):
-        ssp = SystemStreamPartition(stream.system, stream.stream, number)
+        ssp = stream.partition(number)
         start = point(systems, ssp, here, options.start, "oldest")
         end = point(systems, ssp, here, options.end, "upcoming")
         found.append(OffsetRange(number, start, end))
@@ -130,7 +130,7 @@ def tasks_of(
 
     def size(each: OffsetRange) -> int:
         if isinstance(admin, Sized):
-            ssp = SystemStreamPartition(stream.system, stream.stream, each.partition)
+            ssp = stream.partition(each.partition)
             return admin.bytes_between(ssp, each.start, each.end)
         return (int(each.end) - int(each.start)) * _MESSAGE_BYTES
 
@@ -175,7 +175,7 @@ def split(found: Sequence[OffsetRange], at_least: int) -> list[OffsetRange]:
 
 def read_range(systems: Systems, stream: SystemStream, each: OffsetRange) -> Iterator[Sequence[Messages]]:
     """The messages of a range as they were read, some at a time."""
-    ssp = SystemStreamPartition(stream.system, stream.stream, each.partition)
+    ssp = stream.partition(each.partition)
     consumer = systems.consumer(stream.system, MetricsRegistry())
     try:
         consumer.register(ssp, each.start)

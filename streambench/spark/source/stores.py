@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streambench.chunk import Chunk
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.model import SystemStream, SystemStreamPartition
+from streambench.model import SystemStream
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.plan import job_name
 from streambench.planning.store_definitions import StoreDefinition, store_definitions
@@ -58,9 +58,7 @@ class StoreReader(DataSourceReader):
         config, name = self._config, job_name(self._config)
         definition = _definition(config, self._store)
         changelog = _changelog(definition)
-        manager = checkpoint_manager(config, name)
-        systems = Systems(config)
-        try:
+        with closing(checkpoint_manager(config, name)) as manager, closing(Systems(config)) as systems:
             last, generation = manager.read_last(), manager.last_generation()
             ends = {
                 task: each.changelogs[self._store]
@@ -78,16 +76,13 @@ class StoreReader(DataSourceReader):
                 found.append(TaskState(task, generation.places[task], start, end))
             compare = systems.admin(changelog.system).compare
             return [each for each in found if not_empty(each, compare)]
-        finally:
-            systems.close()
-            manager.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskState):
             return
         definition = _definition(self._config, self._store)
         changelog, layout = _changelog(definition), self._layout(definition)
-        ssp = SystemStreamPartition(changelog.system, changelog.stream, partition.partition)
+        ssp = changelog.partition(partition.partition)
         with closing(Systems(self._config)) as systems:
             state = _state(systems, definition, changelog, partition)
         keys = list(state)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from streambench.errors import OffsetError
-from streambench.model import PartitionMetadata, SystemStreamPartition
+from streambench.model import PartitionMetadata
 from streambench.spark.source.admission import limited
 from streambench.spark.source.options import StreamOptions
 from streambench.spark.source.ranges import OffsetRange, check_bounds, chosen, point, tasks_of
@@ -41,10 +41,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:
         with opened(self._options) as systems:
-            metadata = self._metadata(systems)
-            check_bounds(self._stream, metadata, self._options.start)
+            metadata, start = self._metadata(systems), self._options.start
+            check_bounds(self._stream, metadata, start)
             return {
-                str(number): point(systems, self._ssp(number), here, self._options.start, "oldest")
+                str(number): point(systems, self._stream.partition(number), here, start, "oldest")
                 for number, here in sorted(metadata.items())
             }
 
@@ -84,16 +84,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _metadata(self, systems: Systems) -> dict[int, PartitionMetadata]:
         return chosen(self._stream, systems.metadata([self._stream])[self._stream], self._options)
 
-    def _ssp(self, number: int) -> SystemStreamPartition:
-        return SystemStreamPartition(self._stream.system, self._stream.stream, number)
-
     def _check_not_behind(self, systems: Systems, begin: Offsets, ends: Offsets) -> None:
         """Raise OffsetError where a partition ends before what the query has read of it."""
         compare = systems.admin(self._stream.system).compare
         for number, end in ends.items():
             if (compare(end, begin[number]) or 0) < 0:
                 raise OffsetError(
-                    f"{self._ssp(int(number))} ends at {end}, but the query has read it up to "
+                    f"{self._stream.partition(int(number))} ends at {end}, but the query has read it up to "
                     f"{begin[number]}: it was deleted and created again. Begin with a new checkpointLocation"
                 )
 
