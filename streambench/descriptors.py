@@ -92,8 +92,7 @@ def limit_error(error: BaseException) -> FileLimitError | None:
         )
     return FileLimitError(
         f"this process has {there} files and sockets open, and may not have more{where}: its limit "
-        f"(RLIMIT_NOFILE) is {there}. Partitions, "
-        f"stores and connections need one or more each: allow {max(4 * there, 4096)} with 'ulimit -n "
-        f"{max(4 * there, 4096)}' before the "
-        "start, or spread the tasks over more containers"
+        f"(RLIMIT_NOFILE) is {there}. Partitions, stores and connections need one or more each: allow "
+        f"{max(4 * there, 4096)} with 'ulimit -n {max(4 * there, 4096)}' before the start, or spread the "
+        "tasks over more containers"
     )

@@ -16,7 +16,7 @@ from streambench.locks import Held
 
 
 class TemporaryDirectory:
-    """A directory of this process alone, until ``remove``."""
+    """A directory of this process alone, until ``remove``, or the end of a ``with``."""
 
     def __init__(self, prefix: str, base: str | Path | None = None) -> None:
         """``prefix``: the kind of the directory, with which its name begins. ``base``: the directory that it
@@ -35,6 +35,12 @@ class TemporaryDirectory:
             if self.path.exists():
                 break
             self._held.release()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
 
     def remove(self) -> None:
         """Remove the directory with all that is in it; may be called more than once."""

@@ -35,10 +35,8 @@ def shipped(task: Any, key: str = "task.class") -> bytes:
         if getattr(task, "__module__", "__main__") == "__main__" or "<" in name:
             raise ConfigError(
                 f"{name} was defined here, not in a module, and several containers are processes of their "
-                "own: to hand it to them takes "
-                "the package cloudpickle (pip install cloudpickle). Or put the class in a file and set "
-                f"{key}=file.py:Class; or set "
-                "job.container.count=1",
+                "own: to hand it to them takes the package cloudpickle (pip install cloudpickle). Or put the "
+                f"class in a file and set {key}=file.py:Class; or set job.container.count=1",
                 key=key,
             )
         pickler = pickle
@@ -47,8 +45,7 @@ def shipped(task: Any, key: str = "task.class") -> bytes:
     except Exception as error:
         raise ConfigError(
             f"{name} cannot be handed to another process ({type(error).__name__}: {error}): it refers to "
-            "something that exists only in "
-            f"this one; {unsendable(task)}; or set job.container.count=1",
+            f"something that exists only in this one; {unsendable(task)}; or set job.container.count=1",
             key=key,
         ) from error
 

@@ -43,8 +43,7 @@ class PendingOutputs(Struct, frozen=True):
         what = ", ".join(f"{stream} ({count:,})" for stream, count in sorted(self.messages.items()))
         return (
             f"{self.job}, container {self.container}: its process ended right after a commit. Messages of "
-            "that commit may not be in their "
-            f"streams yet: {what}. The next start of the job writes them"
+            f"that commit may not be in their streams yet: {what}. The next start of the job writes them"
         )
 
 

@@ -232,11 +232,10 @@ def _check_holds_state(config: Config, system: str, key: str | None) -> None:
     if key is not None and not abilities_of(config, system).holds_changelogs:
         raise config.error(
             key,
-            f"'{system}' is a {kind_name(config, system)} system, which cannot hold a changelog: that "
-            "needs keys, and messages that can be read again. Name a log system or a Kafka "
-            "(job.changelog.system=...); or name none, and set "
-            "task.checkpoint.system=file to keep state "
-            "and checkpoints together in files",
+            f"'{system}' is a {kind_name(config, system)} system, which cannot hold a changelog: that needs "
+            "keys, and messages that can be read again. Name a log system or a Kafka "
+            "(job.changelog.system=...); or name none, and set task.checkpoint.system=file to keep state and "
+            "checkpoints together in files",
         )
 
 
@@ -245,8 +244,7 @@ def _warn_of_choice(config: Config, store: str) -> None:
     if able:
         log.warning(
             "the store '%s' has no changelog and is lost at a stop: %s could all keep it; say which with "
-            "job.changelog.system, or set "
-            "stores.%s.changelog=none",
+            "job.changelog.system, or set stores.%s.changelog=none",
             store,
             ", ".join(able),
             store,

@@ -43,25 +43,21 @@ def stage_dependencies(
             f"{path} is no archive of packages: name another file with --output, or delete it"
         )
     found = needed_by(requirements, platforms, python_version)
-    temporary = None
     try:
         # The one that is at work here, which the executors must have, too.
         here = Path(streambench.__file__).parent
         files = dict(_files_below(here, here.parent))
         others = [each for name, each in found.items() if name != OURS]
-        if platforms or python_version:
-            temporary = TemporaryDirectory("streambench-packages-")
-            download(others, temporary.path, platforms, python_version)
-            files |= dict(_files_below(temporary.path, temporary.path))
-        else:
-            for each in others:
-                files |= dict(_installed_files(each))
-        _write(staged.add(path), files, found[OURS])
+        with TemporaryDirectory("streambench-packages-") as downloaded:
+            if platforms or python_version:
+                download(others, downloaded, platforms, python_version)
+                files |= dict(_files_below(downloaded, downloaded))
+            else:
+                for each in others:
+                    files |= dict(_installed_files(each))
+            _write(staged.add(path), files, found[OURS])
     except OSError as error:
         raise cannot_be_written(path, error) from None
-    finally:
-        if temporary is not None:
-            temporary.remove()
     return len(found)
 
 

@@ -22,8 +22,7 @@ def check_master(master: str | None) -> None:
     if master is not None and not _MASTER.fullmatch(master):
         raise ConfigError(
             f"'{masked('master', master)}' is not a Spark master: give local[4] or local[*], "
-            "spark://HOST:7077, yarn, "
-            "k8s://https://HOST:PORT or sc://HOST"
+            "spark://HOST:7077, yarn, k8s://https://HOST:PORT or sc://HOST"
         )
 
 

@@ -65,11 +65,8 @@ def capture_folder(config: Config, job: str, containers: int) -> Iterator[tuple[
     if not _travels(config, job):
         yield config, CaptureFolder(None, containers)
         return
-    place = TemporaryDirectory("streambench-captures-")
-    try:
-        yield config.with_values({_PATH: str(place.path)}), CaptureFolder(place.path, containers)
-    finally:
-        place.remove()
+    with TemporaryDirectory("streambench-captures-") as path:
+        yield config.with_values({_PATH: str(path)}), CaptureFolder(path, containers)
 
 
 def landed(config: Config, job: str, failure: Failure, capture: SentCapture) -> Failure:

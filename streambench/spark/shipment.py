@@ -39,10 +39,8 @@ def pack(shipment: Shipment) -> RunContainers:
         except Exception as error:
             raise StreambenchError(
                 f"{getattr(shipment.task, '__name__', shipment.task)} cannot be sent to Spark "
-                f"({type(error).__name__}: {error}): it refers "
-                "to something that exists only in this process, such as a lock, a connection or a Spark "
-                "session; "
-                f"{unsendable(shipment.task)}"
+                f"({type(error).__name__}: {error}): it refers to something that exists only in this "
+                f"process, such as a lock, a connection or a Spark session; {unsendable(shipment.task)}"
             ) from error
 
 
@@ -62,10 +60,9 @@ def without_effect(config: Config) -> str:
     which = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left out on Spark"
     return (
         f"metrics.reporters: {which}: Prometheus cannot ask containers that end with the batch, on machines "
-        "that are not known "
-        "beforehand. To keep metrics of deployments, add a reporter with "
-        "metrics.reporter.<name>.class=snapshot and "
-        ".stream=SYSTEM.STREAM (or class=log); `streambench run` serves Prometheus as before"
+        "that are not known beforehand. To keep metrics of deployments, add a reporter with "
+        "metrics.reporter.<name>.class=snapshot and .stream=SYSTEM.STREAM (or class=log); `streambench run` "
+        "serves Prometheus as before"
     )
 
 

@@ -216,9 +216,8 @@ def reason_of(error: BaseException) -> str:
     if absent:
         return (
             f"the Python of the executors has no module {absent[1]}: install streambench there, in the same "
-            "version; if it is installed, "
-            f"Spark starts another Python: set PYSPARK_PYTHON (to {sys.executable}, on this machine) before "
-            "the session starts"
+            "version; if it is installed, Spark starts another Python: set PYSPARK_PYTHON (to "
+            f"{sys.executable}, on this machine) before the session starts"
         )
     for pattern in (
         r"most recent failure: (.*)",

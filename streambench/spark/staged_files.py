@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from streambench.errors import StreambenchError
@@ -19,35 +21,26 @@ class StagedFiles:
     def add(self, path: Path) -> Path:
         """The file to be written now in place of ``path``, whose directory is created. Raises
         StreambenchError."""
-        try:
+        with _writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_be_written(path, error) from None
         self._staged[path] = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
         return self._staged[path]
 
     def write(self, path: Path, data: bytes) -> None:
         """Stage these bytes. Raises StreambenchError."""
         staged = self.add(path)
-        try:
+        with _writable(path):
             staged.write_bytes(data)
-        except OSError as error:
-            raise cannot_be_written(path, error) from None
 
     def put_in_place(self) -> None:
         """Force all of them to the disk, then rename them to their places. Raises StreambenchError."""
         for path, staged in self._staged.items():
-            try:
-                with open(staged, "rb") as file:
-                    os.fsync(file.fileno())
-            except OSError as error:
-                raise cannot_be_written(path, error) from None
+            with _writable(path), open(staged, "rb") as file:
+                os.fsync(file.fileno())
         for path, staged in self._staged.items():
-            try:
+            with _writable(path):
                 os.replace(staged, path)
                 fsync_directory(path.parent)
-            except OSError as error:
-                raise cannot_be_written(path, error) from None
         self._staged.clear()
 
     def __enter__(self) -> StagedFiles:
@@ -56,6 +49,15 @@ class StagedFiles:
     def __exit__(self, *error: object) -> None:
         for staged in self._staged.values():
             staged.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raise StreambenchError where the system refuses to write a file meanwhile."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_be_written(path, error) from None
 
 
 def cannot_be_written(path: Path, error: OSError) -> StreambenchError:
