@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import operator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -21,6 +22,14 @@ from pyspark.sql.datasource import (
 from streambench.spark.source.ranges import OffsetRange
 
 _LATEST = 1 << 63
+_COMPARISONS: dict[type[Filter], Callable[[int, Any], bool]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
 
 
 class Pushdown:
@@ -58,7 +67,7 @@ class Pushdown:
         if isinstance(each, IsNotNull):
             return True
         if attribute[0] == "partition":
-            if not isinstance(one, _COMPARED):
+            if type(one) not in (In, *_COMPARISONS):
                 return False
             self._of_partition.append(each)
             return True
@@ -86,9 +95,6 @@ class Pushdown:
         self._first, self._last = max(self._first, first), min(self._last, last)
 
 
-_COMPARED = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
-
-
 def _holds(each: Filter, number: int) -> bool:
     """True where a condition on the partition is true. Comparison with NULL is not, negated or not."""
     if isinstance(each, Not):
@@ -96,15 +102,7 @@ def _holds(each: Filter, number: int) -> bool:
     if isinstance(each, In):
         return number in each.value
     value: Any = getattr(each, "value", None)
-    if value is None:
-        return False
-    if isinstance(each, EqualTo | EqualNullSafe):
-        return bool(number == value)
-    if isinstance(each, GreaterThan):
-        return bool(number > value)
-    if isinstance(each, GreaterThanOrEqual):
-        return bool(number >= value)
-    return bool(number < value if isinstance(each, LessThan) else number <= value)
+    return value is not None and _COMPARISONS[type(each)](number, value)
 
 
 def _has_null(each: Filter) -> bool:

@@ -70,21 +70,18 @@ class StreamOptions(Struct, frozen=True):
         """Raise ConfigError for an option that has no meaning in this use of the format."""
         taken = _TAKEN[use]
         for name in sorted(self.given.difference(taken)):
-            raise ConfigError(
-                f"option {name}: a {use} does nothing with it, and takes {', '.join(taken)}: leave it out",
-                key=name,
-            )
+            raise _error(name, f"a {use} does nothing with it, and takes {', '.join(taken)}: leave it out")
 
     def required_stream(self) -> SystemStream:
         """The stream. Raises ConfigError where the option is missing."""
         if self.stream is None:
-            raise ConfigError(f"option {_STREAM}: name the stream, SYSTEM.STREAM", key=_STREAM)
+            raise _error(_STREAM, "name the stream, SYSTEM.STREAM")
         return self.stream
 
     def required_store(self) -> str:
         """The store. Raises ConfigError where the option is missing."""
         if self.store is None:
-            raise ConfigError(f"option {_STORE}: name the store", key=_STORE)
+            raise _error(_STORE, "name the store")
         return self.store
 
 
@@ -127,9 +124,13 @@ def as_options(config: Config) -> dict[str, str]:
     }
 
 
+def _error(option: str, what: str) -> ConfigError:
+    return ConfigError(f"option {option}: {what}", key=option)
+
+
 def _config(found: Mapping[str, str], keys: Mapping[str, str]) -> Config:
     if _CONFIG in found and _PROPERTIES in found:
-        raise ConfigError(f"option {_PROPERTIES}: {_CONFIG} is given as well; give one", key=_PROPERTIES)
+        raise _error(_PROPERTIES, f"{_CONFIG} is given as well; give one")
     directory = Path(found[_DIRECTORY]) if _DIRECTORY in found else None
     if _CONFIG in found:
         config = Config.from_file(found[_CONFIG])
@@ -137,9 +138,7 @@ def _config(found: Mapping[str, str], keys: Mapping[str, str]) -> Config:
         config = Config.from_text(found.get(_PROPERTIES, ""), origin="the options", directory=directory)
     config = config.with_values(keys) if keys else config
     if not config:
-        raise ConfigError(
-            f"option {_CONFIG}: name the properties file of the job, or give its keys as options", key=_CONFIG
-        )
+        raise _error(_CONFIG, "name the properties file of the job, or give its keys as options")
     return config
 
 
@@ -160,7 +159,7 @@ def _stream(named: str | None) -> SystemStream | None:
     try:
         return SystemStream.parse(named)
     except ConfigError as error:
-        raise ConfigError(f"option {_STREAM}: {error}", key=_STREAM) from None
+        raise _error(_STREAM, str(error)) from None
 
 
 def _bounds(found: Mapping[str, str], option: str) -> Bounds:
@@ -173,10 +172,8 @@ def _bounds(found: Mapping[str, str], option: str) -> Bounds:
         each = json.loads(text)
         return {int(partition): str(where) for partition, where in each.items()}
     except (ValueError, AttributeError):
-        raise ConfigError(
-            f'option {option}: {text} is no JSON object of partitions, such as {{"0": "15", "1": "oldest"}}',
-            key=option,
-        ) from None
+        example = '{"0": "15", "1": "oldest"}'
+        raise _error(option, f"{text} is no JSON object of partitions, such as {example}") from None
 
 
 def _columns(found: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -185,10 +182,9 @@ def _columns(found: Mapping[str, str]) -> tuple[str, ...] | None:
     names = tuple(name.strip() for name in found[_COLUMNS].split(",") if name.strip())
     wrong = next((name for name in names if name not in METADATA), None)
     if wrong is not None:
-        raise ConfigError(
-            f"option {_COLUMNS}: there is no column '{wrong}'; {suggest_or_list(wrong, METADATA)}. Fields of "
-            "the message are named by a schema",
-            key=_COLUMNS,
+        known = suggest_or_list(wrong, METADATA)
+        raise _error(
+            _COLUMNS, f"there is no column '{wrong}'; {known}. Fields of the message are named by a schema"
         )
     return names
 
@@ -199,25 +195,21 @@ def _partitions(found: Mapping[str, str]) -> tuple[int, ...] | None:
     text = found[_PARTITIONS]
     names = [name.strip() for name in text.split(",")]
     if not all(name.isdecimal() for name in names):
-        raise ConfigError(
-            f"option {_PARTITIONS}: '{text}' is no list of partitions, such as 0,2", key=_PARTITIONS
-        )
+        raise _error(_PARTITIONS, f"'{text}' is no list of partitions, such as 0,2")
     return tuple(sorted({int(name) for name in names}))
 
 
 def _guarantee(found: Mapping[str, str]) -> str | None:
     text = found.get(_GUARANTEE)
     if text is not None and text not in _GUARANTEES:
-        raise ConfigError(
-            f"option {_GUARANTEE}: '{text}' is none; {suggest_or_list(text, _GUARANTEES)}", key=_GUARANTEE
-        )
+        raise _error(_GUARANTEE, f"'{text}' is none; {suggest_or_list(text, _GUARANTEES)}")
     return text
 
 
 def _boolean(found: Mapping[str, str], option: str) -> bool:
     text = found.get(option, "false").lower()
     if text not in ("true", "false"):
-        raise ConfigError(f"option {option}: '{text}' is neither true nor false", key=option)
+        raise _error(option, f"'{text}' is neither true nor false")
     return text == "true"
 
 
@@ -226,5 +218,5 @@ def _number(found: Mapping[str, str], option: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"option {option}: '{text}' is no whole number from 1 on", key=option)
+        raise _error(option, f"'{text}' is no whole number from 1 on")
     return int(text)
