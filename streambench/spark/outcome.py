@@ -86,9 +86,8 @@ def _deployed(
     counts: Mapping[SystemStreamPartition, int],
     messages: int,
 ) -> DeployedContainer:
-    return DeployedContainer(
-        number=plan.number,
-        tasks=plan.tasks,
+    return replace(
+        plan,
         offsets=offsets,
         messages=messages,
         messages_by_partition=dict(sorted(counts.items())),

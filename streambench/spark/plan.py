@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
 from streambench.checkpoint.validation import check_backfill
@@ -22,6 +23,7 @@ from streambench.container.observe.snapshot import lag_between
 from streambench.container.timers import is_window_due
 from streambench.counts import counted
 from streambench.errors import ConfigError
+from streambench.job.rewind import next_offset
 from streambench.job.shareable import check_shareable
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
@@ -61,7 +63,7 @@ class DeployPlan(Struct, frozen=True):
     model: JobModel
     starts: Mapping[int, Offsets]
     ends: Offsets
-    working: tuple[int, ...]
+    working: tuple[int, ...] = ()
     history: History | None = None
     begins: Mapping[str, Checkpoint] = {}
     last_ends: Offsets = {}
@@ -114,59 +116,52 @@ def make_plan(
         former = manager.last_generation()
         history = history_beside(config, manager, name)
         mark = "" if backfill is None else backfill.mark(name, config.required("job.id"))
-        check_backfill(name, former, mark)
-        is_unmarked = former is not None and not former.backfill
-        if backfill is not None and is_unmarked and (history is not None or places.takes_marks(manager)):
-            _check_begun(backfill, history, name)
+        _check_mark(name, backfill, mark, former, manager, history)
         model = plan(config, name, metadata, former)
         check_stores(config, name, systems, model, manager)
         last = manager.read_last()
         begins = _begins(backfill, systems, metadata, model, last)
         last = begins or last
-        known = {ssp for each in last.values() for ssp in each.partitions}
-        starting = StartingOffsets(config, systems, metadata, last, known)
-        chosen = positions or {}
-        of_task = {
-            task.name: {
-                ssp: chosen.get(ssp) or starting.resolve(task.name, ssp, last.get(task.name))[0]
-                for ssp in task.partitions
-            }
-            for task in model.tasks
-        }
+        of_tasks = _starts_of_tasks(config, systems, metadata, model, last, positions or {})
         last_ends = ends = _last_ends(systems, metadata, model, backfill, until or {})
-        dealt = _dealt(config, history, model, of_task, ends, former)
-        model = dealt.model
+        dealt = _dealt(config, history, model, of_tasks, ends, former)
         starts = {
-            each.number: _offsets(systems, each, lambda task, ssp: of_task[task][ssp])
-            for each in model.containers
+            each.number: _offsets(systems, each, lambda task, ssp: of_tasks[task][ssp])
+            for each in dealt.model.containers
         }
         if config.text(MAX_MESSAGES) is not None:
             at_most = config.integer(MAX_MESSAGES) * stretch
-            ends = ends_of_increment(config, systems, model, starts, ends, at_most)
-        identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
-        # The others have nothing to record, to read or to call.
-        working = tuple(
-            each.number
-            for each in model.containers
-            if not _all_recorded(each, last, identities)
-            or _has_messages(systems, starts[each.number], ends)
-            or is_window_due(config, task, _checkpoints_of(each, last), now_ms)
-        )
-        return DeployPlan(
+            ends = ends_of_increment(config, systems, dealt.model, starts, ends, at_most)
+        planned = DeployPlan(
             config,
             task,
-            model,
+            dealt.model,
             starts,
             ends,
-            working,
-            history,
-            begins,
-            last_ends,
-            dealt.measure,
-            dealt.seconds,
-            former.number if former is not None else 0,
-            mark,
+            history=history,
+            begins=begins,
+            last_ends=last_ends,
+            balance=dealt.measure,
+            seconds=dealt.seconds,
+            former=former.number if former is not None else 0,
+            backfill=mark,
         )
+        return replace(planned, working=_working(planned, systems, last))
+
+
+def _check_mark(
+    name: str,
+    backfill: Backfill | None,
+    mark: str,
+    former: Generation | None,
+    manager: CheckpointManager,
+    history: History | None,
+) -> None:
+    """Raise ConfigError where the checkpoints that there are bear another mark than the job or backfill."""
+    check_backfill(name, former, mark)
+    is_unmarked = former is not None and not former.backfill
+    if backfill is not None and is_unmarked and (history is not None or places.takes_marks(manager)):
+        _check_begun(backfill, history, name)
 
 
 def _check_begun(backfill: Backfill, history: History | None, name: str) -> None:
@@ -203,14 +198,41 @@ def _begins(
     return {}
 
 
-def _checkpoints_of(container: ContainerModel, last: Mapping[str, Checkpoint]) -> list[Checkpoint]:
-    return [last[task.name] for task in container.tasks if task.name in last]
+def _starts_of_tasks(
+    config: Config,
+    systems: Systems,
+    metadata: Metadata,
+    model: JobModel,
+    last: Mapping[str, Checkpoint],
+    chosen: Offsets,
+) -> dict[str, dict[SystemStreamPartition, str]]:
+    """Per task and partition the first offset to be read: a ``chosen`` one, else as its checkpoint and the
+    configuration say."""
+    known = {ssp for each in last.values() for ssp in each.partitions}
+    starting = StartingOffsets(config, systems, metadata, last, known)
+    return {
+        task.name: {
+            ssp: chosen.get(ssp) or starting.resolve(task.name, ssp, last.get(task.name))[0]
+            for ssp in task.partitions
+        }
+        for task in model.tasks
+    }
 
 
-def _has_messages(
-    systems: Systems, starts: Mapping[SystemStreamPartition, str], ends: Mapping[SystemStreamPartition, str]
-) -> bool:
-    return any(_is_before(systems, ssp, start, ends[ssp]) for ssp, start in starts.items())
+def _working(planned: DeployPlan, systems: Systems, last: Mapping[str, Checkpoint]) -> tuple[int, ...]:
+    """The containers of a plan that have something to record, to read or to call."""
+    identities, now_ms = PartitionIdentities(systems), SystemClock().now_ms()
+
+    def works(container: ContainerModel) -> bool:
+        starts = planned.starts[container.number]
+        checkpoints = [last[task.name] for task in container.tasks if task.name in last]
+        return (
+            not _all_recorded(container, last, identities)
+            or any(_is_before(systems, ssp, start, planned.ends[ssp]) for ssp, start in starts.items())
+            or is_window_due(planned.config, planned.task, checkpoints, now_ms)
+        )
+
+    return tuple(each.number for each in planned.model.containers if works(each))
 
 
 def open_generation(planned: DeployPlan) -> int:
@@ -231,12 +253,7 @@ def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:
 
         def position(starts: Offsets, task: str, ssp: SystemStreamPartition) -> str:
             checkpoint = last.get(task, Checkpoint({}))
-            processed = checkpoint.offsets.get(ssp)
-            return (
-                systems.admin(ssp.system).after(processed)
-                if processed is not None
-                else checkpoint.starts.get(ssp, starts[ssp])
-            )
+            return next_offset(systems, checkpoint, ssp) or starts[ssp]
 
         return {
             each.number: _offsets(

@@ -143,14 +143,12 @@ class Listener:
         messages, left = note.messages, planned.total if note.left is None else note.left
         if note.attempt and left is not None and planned.total is not None:
             messages = planned.total - left  # what earlier attempts have committed counts, too
-        return ContainerProgress(
-            number=planned.number,
+        return replace(
+            planned,
             stage=note.stage,
             attempt=note.attempt,
             messages=messages,
-            total=planned.total,
             left=left,
-            partitions=planned.partitions,
             partitions_done=note.partitions_done,
             silent_s=now - at if note.stage == "running" else 0.0,
             error=note.error,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from streambench.container.observe.snapshot import lag_between
 from streambench.container.outputs.dead_letters import ErrorCounts
@@ -93,15 +94,13 @@ class DeployResult(Struct, Totals, frozen=True, kw_only=True):
         former = {each.number: each for each in self.containers}
         containers = tuple(_joined(former.get(each.number), each) for each in later.containers)
         containers = containers or self.containers  # it was over before it had a plan
-        return DeployResult(
-            job=later.job,
+        return replace(
+            later,
             containers=containers,
             seconds=self.seconds + later.seconds,
             generation=later.generation or self.generation,
             master=later.master or self.master,
             rounds=self.rounds + later.rounds,
-            dry_run=later.dry_run,
-            balance=later.balance,
         )
 
 
@@ -295,22 +294,18 @@ def _joined(former: DeployedContainer | None, later: DeployedContainer) -> Deplo
     if former is None:
         return later
     offsets = {ssp: (former.offsets.get(ssp, pair)[0], pair[1]) for ssp, pair in later.offsets.items()}
-    return DeployedContainer(
-        number=later.number,
-        tasks=later.tasks,
+    return replace(
+        later,
         offsets=offsets,
         messages=former.messages + later.messages,
         messages_by_partition=_added(former, later),
         seconds=former.seconds + later.seconds,
         seconds_by_partition=sum_by_key(former.seconds_by_partition, later.seconds_by_partition),
-        failure=later.failure,
-        attempt=later.attempt,
         host=later.host or former.host,
         process=later.process or former.process,
         log=later.log or former.log,
         passed_over=former.passed_over + later.passed_over,
         windows_left=former.windows_left.then(later.windows_left),
-        is_shut_down=later.is_shut_down,
     )
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from streambench.container.observe.snapshot import left_until
 from streambench.counts import counted
 from streambench.spark.plan import DeployPlan
-from streambench.spark.result import ContainerProgress, DeployResult
+from streambench.spark.result import ContainerProgress, DeployedContainer, DeployResult
 
 _MOST_DESCRIBED = 8
 
@@ -55,26 +55,23 @@ def end_of(result: DeployResult) -> str:
 def final_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:
     """The containers that were started, as their result has them."""
     before = {each.number: each for each in planned_progress(planned)}
-    found = []
-    for each in result.containers:
-        if each.number not in before:
-            continue
-        left, done = left_until((after, planned.ends[ssp]) for ssp, (_, after) in each.offsets.items())
-        found.append(
-            ContainerProgress(
-                number=each.number,
-                stage="done" if each.failure is None else "failed",
-                attempt=each.attempt,
-                messages=each.messages,
-                total=before[each.number].total,
-                left=before[each.number].left if left is None else left,
-                partitions=len(each.offsets),
-                partitions_done=len(each.offsets) if each.failure is None and not each.is_shut_down else done,
-                is_shut_down=each.is_shut_down,
-                error="" if each.failure is None else each.failure.text.partition("\n")[0],
-            )
-        )
-    return found
+    return [_ended(planned, before[each.number], each) for each in result.containers if each.number in before]
+
+
+def _ended(planned: DeployPlan, before: ContainerProgress, container: DeployedContainer) -> ContainerProgress:
+    offsets, failure = container.offsets, container.failure
+    left, done = left_until((after, planned.ends[ssp]) for ssp, (_, after) in offsets.items())
+    return replace(
+        before,
+        stage="done" if failure is None else "failed",
+        attempt=container.attempt,
+        messages=container.messages,
+        left=before.left if left is None else left,
+        partitions=len(offsets),
+        partitions_done=len(offsets) if failure is None and not container.is_shut_down else done,
+        is_shut_down=container.is_shut_down,
+        error="" if failure is None else failure.text.partition("\n")[0],
+    )
 
 
 def stopped_progress(planned: DeployPlan, result: DeployResult) -> list[ContainerProgress]:

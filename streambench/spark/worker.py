@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -229,8 +229,7 @@ class RunContainers:
             if self.version != streambench.__version__:
                 raise StreambenchError(
                     f"the executor on {report.host} has streambench {streambench.__version__}, the driver "
-                    f"{self.version}: "
-                    "install the same version on both"
+                    f"{self.version}: install the same version on both"
                 )
             shipment = self._unpacked()
             with kept_output(shipment.output, number):
@@ -318,16 +317,13 @@ def local_files(config: Config) -> Iterator[Config]:
         return
     local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     places = {}
-    try:
+    with ExitStack() as stack:
         for key in _STORE_PLACES:
             base = str(config.path(key)) if config.text(key) is not None else local or None
             if base is not None:
                 os.makedirs(base, exist_ok=True)
-            places[key] = TemporaryDirectory("streambench-stores-", base)
-        yield config.with_values({key: place.path for key, place in places.items()})
-    finally:
-        for place in places.values():
-            place.remove()
+            places[key] = stack.enter_context(TemporaryDirectory("streambench-stores-", base))
+        yield config.with_values(places)
 
 
 def _drive(
@@ -337,17 +333,11 @@ def _drive(
     report: Report,
     on_processed: OnProcessed | None,
 ) -> None:
-    container = Container(
-        config,
-        shipment.task,
-        planned=PlannedContainer(shipment.model, report.number, generation, is_leased=True),
-        ends=shipment.ends,
-    )
+    """Run the container to the planned ends; what came of it stands in the report, also where this raises."""
+    planned = PlannedContainer(shipment.model, report.number, generation, is_leased=True)
+    container = Container(config, shipment.task, planned=planned, ends=shipment.ends)
     reporter = ProgressReporter(shipment.progress, report.number, report.attempt)
     loop_watch = LoopWatch(container, _readers(shipment.model, report.number), reporter.report_busy)
-    warnings = _Warnings()
-    logger = logging.getLogger("streambench")
-    logger.addHandler(warnings)
     if shipment.config.names("metrics.reporters"):
         show_on_stderr()
     reporter.report("running")
@@ -367,10 +357,9 @@ def _drive(
 
     try:
         runner = ContainerRunner(container, on_snapshot=observe, every_s=_PROGRESS_S)
-        with loop_watch:
+        with _kept_warnings(report), loop_watch:
             ran = runner.run("caught-up")
-        report.messages, report.seconds, report.offsets = ran.messages, ran.seconds, ran.offsets
-        report.windows_left = ran.windows_left
+        report.seconds, report.offsets, report.windows_left = ran.seconds, ran.offsets, ran.windows_left
         report.is_shut_down = ran.ended == "shutdown"
         if is_orphan and ran.ended == "signal":
             raise StreambenchError(
@@ -378,25 +367,22 @@ def _drive(
                 "on from there"
             )
     finally:
-        partitions = (
-            container.status.multiplexer.partitions if container.status.multiplexer is not None else {}
-        )
-        report.starts = {ssp: partition.start for ssp, partition in partitions.items()}
-        report.messages, report.passed_over = container.processed, container.error_counts
+        _note(report, container)
         report.seconds_by_partition = loop_watch.seconds_by_partition
-        report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
-        report.warnings = tuple(warnings.kept)
-        logger.removeHandler(warnings)
         error = sys.exception()
-        reporter.report(
-            "done" if error is None else "failed",
-            container.processed,
-            left,
-            done,
-            "" if error is None else redacted(described(error)),
-        )
+        text = "" if error is None else redacted(described(error))
+        reporter.report("failed" if error else "done", container.processed, left, done, text)
         reporter.close()
         watch.close()
+
+
+def _note(report: Report, container: Container) -> None:
+    """Note in a report how far a container has come, whether or not it has failed."""
+    multiplexer = container.status.multiplexer
+    partitions = {} if multiplexer is None else multiplexer.partitions
+    report.starts = {ssp: partition.start for ssp, partition in partitions.items()}
+    report.messages, report.passed_over = container.processed, container.error_counts
+    report.messages_by_partition = {each.ssp: each.processed for each in container.last_partitions}
 
 
 def _watch(shipment: Shipment) -> DriverWatch:
@@ -432,8 +418,20 @@ def _attempt() -> int:
     return context.attemptNumber() if context is not None else 0
 
 
+@contextmanager
+def _kept_warnings(report: Report) -> Iterator[None]:
+    """Have the first warnings meanwhile in a report: the log of an executor is seldom read."""
+    handler, logger = _Warnings(), logging.getLogger("streambench")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        report.warnings = tuple(handler.kept)
+        logger.removeHandler(handler)
+
+
 class _Warnings(logging.Handler):
-    """Keeps the first warnings as text: the log of an executor is seldom read."""
+    """Keeps the first warnings as text."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
