@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -402,38 +402,23 @@ class LeasedLock:
         return f"which is replaced if it shows no sign of life for {self._lease_s:g} s"
 
 
-class Beating:
-    """Signs of life for locks that are held for long, from a thread: a process that is frozen sends none."""
-
-    def __init__(self, locks: Callable[[], Iterable[LeasedLock]], lease_s: float) -> None:
-        self._locks = locks
-        self._every_s = lease_s / _BEATS
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="signs of life", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Return when no more come."""
-        self._done.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._done.wait(self._every_s):
-            for each in list(self._locks()):
-                each.beat()
-
-
 @contextlib.contextmanager
-def beating(lock: LeasedLock, lease_s: float) -> Iterator[None]:
-    """Have a lock show signs of life meanwhile."""
-    thread = Beating(lambda: [lock], lease_s)
+def beating(beat: Callable[[], object], lease_s: float) -> Iterator[None]:
+    """Have signs of life shown meanwhile, several within a lease, by a thread: a process that is frozen shows
+    none."""
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(lease_s / _BEATS):
+            beat()
+
+    thread = threading.Thread(target=repeat, name="signs of life", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        thread.stop()
+        done.set()
+        thread.join()
 
 
 class _Counter:

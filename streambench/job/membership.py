@@ -22,10 +22,9 @@ import contextlib
 import logging
 import os
 import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -43,7 +42,6 @@ log = logging.getLogger(__name__)
 
 _Version = tuple[int, int, int]
 _ROUND = "round.json"
-_TOUCHES = 5  # within the time after which one counts as dead
 
 
 class Assignment(Struct, frozen=True):
@@ -186,7 +184,9 @@ class Membership:
             waited = self._sightings.unchanged_s(_ROUND, current.number)
             if not in_time or (waiting and waited < self._rebalance_s):
                 return
-            with self._touching(), beating(self._coordinating, self._session_s):
+            # Slow work, such as questions to systems, must not make this member seem dead.
+            touching, coordinating = self._touch, self._coordinating.beat
+            with beating(touching, self._session_s), beating(coordinating, self._session_s):
                 shares = rebalance(in_time, current.former)
             if shares is None:
                 return
@@ -203,23 +203,6 @@ class Membership:
     def _touch(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._path(self.name))
-
-    @contextlib.contextmanager
-    def _touching(self) -> Iterator[None]:
-        """Keep this member alive for the others during slow work, such as questions to systems."""
-        done = threading.Event()
-
-        def touch() -> None:
-            while not done.wait(self._session_s / _TOUCHES):
-                self._touch()
-
-        thread = threading.Thread(target=touch, name="membership is alive", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
     def _is_ready(self, name: str, number: int) -> bool:
         try:

@@ -7,10 +7,11 @@ shows signs of life.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from streambench.errors import StreamSystemError
-from streambench.locks import Beating, LeasedLock
+from streambench.locks import LeasedLock, beating
 
 
 class Holds:
@@ -34,7 +35,7 @@ class Holds:
             for stream in self._wanted
         }
         self._lease_s = lease_s
-        self._beating: Beating | None = None
+        self._beating: ExitStack | None = None
         self.taken_over = False
         """A stream that is held was taken from a frozen receiver."""
 
@@ -59,8 +60,8 @@ class Holds:
                 f"{self._directory}: it is not known who receives '{self._system}': {error.strerror}"
             ) from error
         if taken and self._beating is None:
-            self._beating = Beating(self._locks.values, self._lease_s)
-            self._beating.start()
+            self._beating = ExitStack()
+            self._beating.enter_context(beating(self._beat, self._lease_s))
         self.taken_over = self.taken_over or any(lock.taken_over for lock in taken)
         return bool(taken)
 
@@ -76,9 +77,13 @@ class Holds:
 
     def release(self) -> None:
         """Release the streams to others."""
-        beating, self._beating = self._beating, None
-        if beating is not None:
-            beating.stop()
+        shown, self._beating = self._beating, None
+        if shown is not None:
+            shown.close()
         for lock in self._locks.values():
             lock.release()
         self.taken_over = False
+
+    def _beat(self) -> None:
+        for lock in self._locks.values():
+            lock.beat()

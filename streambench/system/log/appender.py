@@ -246,7 +246,7 @@ class Appender:
     def exclusive(self) -> Iterator[Callable[[], None]]:
         """Keep all writers out, also for longer than their lease. The callable that is yielded raises
         LockLostError where one of them has taken over all the same."""
-        with self._locked(), beating(self._lock, self._settings.lock_lease_ms / 1000):
+        with self._locked(), beating(self._lock.beat, self._settings.lock_lease_ms / 1000):
             try:
                 yield self._lock.check
             finally:
