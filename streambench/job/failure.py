@@ -124,6 +124,4 @@ def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames:
             or not shown[0].filename.startswith(("<", os.sep))
         ):
             return ""
-    return "".join(
-        traceback.format_list([frame for frame in shown if not is_ours(frame.filename)])
-    ).rstrip()
+    return "".join(traceback.format_list([frame for frame in shown if not is_ours(frame.filename)])).rstrip()

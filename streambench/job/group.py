@@ -89,8 +89,7 @@ class GroupMember:
         self._tally = CumulativeCounts()
         show = None if on_snapshot is None else lambda snapshot: on_snapshot(self._tally.over(snapshot))
         self._options: dict[str, Any] = {"on_snapshot": show, "every_s": every_s, "on_hang": on_hang}
-        systems, checkpoints = Systems(config), checkpoint_manager(config, name)
-        try:
+        with closing(Systems(config)) as systems, closing(checkpoint_manager(config, name)) as checkpoints:
             check_shareable(config, systems, checkpoints, "the members of a group")
             if checkpoints.directory is None:
                 raise config.error(
@@ -103,9 +102,6 @@ class GroupMember:
                 session_s=config.integer("job.group.session.ms") / 1000,
                 rebalance_s=self._rebalance_s,
             )
-        finally:
-            checkpoints.close()
-            systems.close()
         self._changed = threading.Condition()
         self._round: Rebalance | None = None
         self._driver: ContainerRunner | None = None
@@ -275,21 +271,13 @@ class GroupMember:
     def _again(self, what: str, error: Exception, before: RetryState | None) -> RetryState:
         """When to try again what failed. Raises the error where it has failed for too long."""
         now = time.monotonic()
-        since, back_off_s = (
-            (now, _BACK_OFF_S)
-            if before is None
-            else (before.since, min(2 * before.back_off_s, _LONGEST_BACK_OFF_S))
-        )
+        since, back_off_s = now, _BACK_OFF_S
+        if before is not None:
+            since, back_off_s = before.since, min(2 * before.back_off_s, _LONGEST_BACK_OFF_S)
         if now - since >= _PATIENCE_S:
             raise error
-        log.warning(
-            "%s: %s (%s); trying again in %g s, for %d s altogether",
-            self._name,
-            what,
-            described(error),
-            back_off_s,
-            _PATIENCE_S,
-        )
+        text = "%s: %s (%s); trying again in %g s, for %d s altogether"
+        log.warning(text, self._name, what, described(error), back_off_s, _PATIENCE_S)
         return RetryState(since, back_off_s, now + back_off_s)
 
     def _rebalance(self, members: list[str], former: Mapping[str, list[str]]) -> Assignment:

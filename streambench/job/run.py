@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,7 +57,8 @@ def run(
     """Run a job on this machine until it has caught up with its inputs (or as ``until`` says), commit, and
     say what was done.
 
-    ``config``: a Config, a mapping, or the path of a properties file.
+    ``config``: a Config, a mapping, or the path of a properties file. ``task``: a task class or function,
+    instead of ``task.class``.
 
     ``until``: ``"caught-up"``; a number of messages; a function that is asked between messages; None: until
     stopped. One container runs in this process. Several (``job.container.count``) run in a process each,
@@ -69,25 +71,22 @@ def run(
     raised once it would raise again.
 
     ``join``: be one of several processes that share the tasks of the job. Each of them is called like this,
-    and has its share of the tasks as long as it runs (``until`` must be None). When one
-    ends, or dies, the others take over its tasks.
+    and has its share of the tasks as long as it runs (``until`` must be None). When one ends, or dies, the
+    others take over its tasks.
 
     ``if_running``: where the job runs already, ``take-over`` ends that at its last commit, with a warning;
     ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, that waits until the lease of a
     process that was killed has ended, some 10 s.
 
-    ``task``: a task class or function, instead of ``task.class``. ``on_snapshots`` gets snapshots of the
-    containers, on any thread, every ``every_s`` seconds and once more at the end.
+    ``on_snapshots`` gets snapshots of the containers, on any thread, every ``every_s`` seconds and once more
+    at the end. ``on_hang``: called where the container of this process is still in a message
+    ``task.shutdown.ms`` after it was to stop. It gets an error that names the message, on a thread of its
+    own. Without it that is logged: only a second signal, or the end of the process, ends such a run. The
+    process of one of several containers is ended then, and that is raised.
 
-    ``on_hang``: called where the container of this process is still in a message ``task.shutdown.ms`` after
-    it was to stop. It gets an error that names the message, on a thread of its own. Without it that is
-    logged: only a second signal, or the end of the process, ends such a run. The process of one of several
-    containers is ended then, and that is raised.
-
-    The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: the result's ``ended`` is then
-    ``"signal"``. The next one raises KeyboardInterrupt. Where that does not end the run within 3 seconds, or
-    at a third one, the process ends. What was not committed is done again anyway. But never one in which a
-    user types, a notebook's say.
+    The first Ctrl-C, SIGTERM or SIGHUP stops it cleanly, with a commit: ``ended`` of the result is
+    ``"signal"``. The next one raises KeyboardInterrupt. 3 seconds later, or at a third one, the process ends,
+    unless it is that of a notebook or an interpreter. What was not committed is done again.
 
     Raises what a container raises; the others have stopped by then.
     """
@@ -100,7 +99,7 @@ def run(
     name = job_name(config, task if is_named(config) else _factory(config, task))
     with limit_named(), starting(config, name, "run", if_running, container=container, join=join):
         watch = _Watch(on_snapshots, on_restart, every_s, on_hang)
-        name, runs = _run(config, until, task, container, watch, join=join)
+        runs = _run(config, until, task, container, name, watch, join=join)
     return RunResult(name, tuple(runs), time.monotonic() - began)
 
 
@@ -137,22 +136,24 @@ class _Watch(Struct, frozen=True):
 
 
 def _run(
-    config: Config, until: Until, task: Any, container: int | None, watch: _Watch, *, join: bool
-) -> tuple[str, list[ContainerRun]]:
-    if join:
-        return _as_member(config, task, watch)
-    elif container is None and config.integer(_COUNT) > 1:
-        return _in_processes(config, until, task, watch)
-    return _in_process(config, until, task, container, watch)
-
-
-def _in_process(
     config: Config,
     until: Until,
     task: Any,
-    number: int | None,
+    container: int | None,
+    name: str,
     watch: _Watch,
-) -> tuple[str, list[ContainerRun]]:
+    *,
+    join: bool,
+) -> list[ContainerRun]:
+    """Run the tasks of a member, all containers in a process each, or the only one in this process."""
+    if join:
+        return [_as_member(config, task, name, watch)]
+    if container is None and config.integer(_COUNT) > 1:
+        return _in_processes(config, until, task, name, watch)
+    return [_in_process(config, until, task, container, watch)]
+
+
+def _in_process(config: Config, until: Until, task: Any, number: int | None, watch: _Watch) -> ContainerRun:
     for attempt in range(_ATTEMPTS):
         choices = 0 if watch.on_snapshots is None else 1
         made = container_of(config, task, number, remember_choices=choices, again=attempt > 0)
@@ -161,17 +162,13 @@ def _in_process(
         )
         try:
             with StopSignals(driver.stop_soon, after=driver.under_way):
-                return made.name, [driver.run(until)]
+                return driver.run(until)
         except FencedError as error:
             # Containers that are started one by one may open a generation at the same time: this one then
             # joins the last. But one that was at work, or whose own number was started elsewhere, must not
             # take it back.
-            if (
-                number is None
-                or made.has_begun
-                or isinstance(error, ReplacedError)
-                or attempt == _ATTEMPTS - 1
-            ):
+            is_last = attempt == _ATTEMPTS - 1
+            if number is None or made.has_begun or isinstance(error, ReplacedError) or is_last:
                 raise
     raise AssertionError("the last attempt either returns or raises")
 
@@ -185,12 +182,8 @@ def container_of(
         return Container(config, task, remember_choices=remember_choices)
     name = job_name(config, _factory(config, task))
     model, generation = _planned(config, name, only=number, again=again)
-    return Container(
-        config,
-        task,
-        planned=PlannedContainer(model, number, generation),
-        remember_choices=remember_choices,
-    )
+    planned = PlannedContainer(model, number, generation)
+    return Container(config, task, planned=planned, remember_choices=remember_choices)
 
 
 def containers_of(config: Config, *, remember_choices: int = 0) -> list[Container]:
@@ -198,32 +191,19 @@ def containers_of(config: Config, *, remember_choices: int = 0) -> list[Containe
     if config.integer(_COUNT) == 1:
         return [container_of(config, None, None, remember_choices=remember_choices)]
     model, generation = _planned(config, job_name(config, _factory(config, None)))
-    return [
-        Container(
-            config,
-            planned=PlannedContainer(model, each.number, generation),
-            remember_choices=remember_choices,
-        )
-        for each in model.containers
-    ]
+    planned = [PlannedContainer(model, each.number, generation) for each in model.containers]
+    return [Container(config, planned=each, remember_choices=remember_choices) for each in planned]
 
 
-def _as_member(config: Config, task: Any, watch: _Watch) -> tuple[str, list[ContainerRun]]:
-    name = job_name(config, _factory(config, task))
-    share = group.join(
+def _as_member(config: Config, task: Any, name: str, watch: _Watch) -> ContainerRun:
+    return group.join(
         config, task, name, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
     )
-    return name, [share]
 
 
-def _in_processes(
-    config: Config,
-    until: Until,
-    task: Any,
-    watch: _Watch,
-) -> tuple[str, list[ContainerRun]]:
+def _in_processes(config: Config, until: Until, task: Any, name: str, watch: _Watch) -> list[ContainerRun]:
     package = None if task is None else shipped(task)
-    name = job_name(config, _factory(config, task))
+    _factory(config, task)  # where it cannot be loaded, that is an error of this process
     model, generation = _planned(config, name)
     end: Literal["caught-up"] | None = None if until is None else "caught-up"
     every = None if watch.on_snapshots is None else watch.every_s
@@ -236,7 +216,7 @@ def _in_processes(
         orders, on_snapshots=watch.on_snapshots, on_restart=watch.on_restart, every_s=watch.every_s
     )
     with StopSignals(processes.stop_soon, kill=processes.kill, after=processes.under_way):
-        return name, processes.run()
+        return processes.run()
 
 
 def _planned(
@@ -248,9 +228,7 @@ def _planned(
 
     ``again``: the container was fenced before. The process that closed the last generation may have died
     before there was a newer one."""
-    systems = Systems(config)
-    checkpoints = checkpoint_manager(config, name)
-    try:
+    with closing(Systems(config)) as systems, closing(checkpoint_manager(config, name)) as checkpoints:
         if config.integer(_COUNT) > 1:
             check_shareable(config, systems, checkpoints, f"several containers ({_COUNT}={config[_COUNT]})")
         inputs = checked_inputs(config, name, systems)
@@ -262,19 +240,15 @@ def _planned(
             raise ConfigError(
                 f"there is no container {only}: {_COUNT} is {there}, and they are numbered from 0", key=_COUNT
             )
-        assignment = {each.number: [task.name for task in each.tasks] for each in model.containers}
         if (
             last is None
             or only is None
-            or _plain(last) != assignment
+            or not _fits(last, model)
             or (again and _is_closed(checkpoints, last, only))
         ):
             check_stores(config, name, systems, model, checkpoints)
             last = open_generation(checkpoints, model, now_ms=SystemClock().now_ms())
-    finally:
-        checkpoints.close()
-        systems.close()
-    return model, last.number
+        return model, last.number
 
 
 def _is_closed(checkpoints: CheckpointManager, generation: Generation, container: int) -> bool:
@@ -287,8 +261,10 @@ def _is_closed(checkpoints: CheckpointManager, generation: Generation, container
     return False
 
 
-def _plain(generation: Generation) -> dict[int, Sequence[str]]:
-    return {number: list(tasks) for number, tasks in generation.assignment.items()}
+def _fits(generation: Generation, model: JobModel) -> bool:
+    """True where a generation has the containers of a model, with the same tasks."""
+    assignment = {number: list(tasks) for number, tasks in generation.assignment.items()}
+    return assignment == {each.number: [task.name for task in each.tasks] for each in model.containers}
 
 
 def _factory(config: Config, task: Any) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 from streambench.batch import MessageBatch, place_of
 from streambench.container.container import Container
-from streambench.errors import StreambenchError, shortened
+from streambench.errors import StreambenchError, located, shortened
 from streambench.model import IncomingMessageEnvelope
 from streambench.user_code import is_users
 
@@ -25,8 +24,7 @@ def stuck_error(container: Container, thread: int) -> StreambenchError:
         where = "it hangs" + stuck_at(sys._current_frames().get(thread))
     return StreambenchError(
         f"{container.name}: container {container.number} did not stop within {timeout_ms} ms "
-        f"(task.shutdown.ms): {where}; "
-        "nothing since the last checkpoint is committed"
+        f"(task.shutdown.ms): {where}; nothing since the last checkpoint is committed"
     )
 
 
@@ -36,11 +34,8 @@ def stuck_at(innermost: FrameType | None) -> str:
     users = list(_users_frames(innermost))
     if not users:
         return ""
-    last = users[0]
-    code = last.f_code
-    file = Path(code.co_filename)
-    # A cell of a notebook is in no file, and goes by a name that means nothing.
-    line = f"{file.name}:{last.f_lineno}" if file.is_file() else f"line {last.f_lineno}"
+    code = users[0].f_code
+    line = located(code.co_filename, users[0].f_lineno)
     given = next((said for frame in reversed(users) for said in _given(frame)), None)
     return f" at {given}, in {code.co_name} ({line})" if given else f" in {code.co_name} ({line})"
 
@@ -48,13 +43,11 @@ def stuck_at(innermost: FrameType | None) -> str:
 def _users_frames(innermost: FrameType | None) -> Iterator[FrameType]:
     """The frames of the user's code that the container called, the innermost first; not those that lead to
     the container."""
-    found: list[FrameType] = []
     frame = innermost
     while frame is not None and not frame.f_globals.get("__name__", "").startswith("streambench.job."):
         if is_users(frame.f_code.co_filename):
-            found.append(frame)
+            yield frame
         frame = frame.f_back
-    return iter(found)
 
 
 def _given(frame: FrameType) -> Iterator[str]:
@@ -67,6 +60,5 @@ def _given(frame: FrameType) -> Iterator[str]:
             if isinstance(each, MessageBatch):
                 yield place_of(each)
             elif isinstance(each, IncomingMessageEnvelope):
-                yield f"{each.ssp}@{each.offset}" + (
-                    "" if each.key is None else f", key {shortened(each.key)}"
-                )
+                key = "" if each.key is None else f", key {shortened(each.key)}"
+                yield f"{each.ssp}@{each.offset}{key}"
