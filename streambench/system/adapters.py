@@ -29,10 +29,17 @@ class ChunkConsumer(SystemConsumer):
 class SenderProducer(SystemProducer):
     """A producer with a sender for each stream, which connects: ``send`` calls it."""
 
+    def __init__(self) -> None:
+        self._senders: dict[SystemStream, Sender] = {}
+
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self.sender(envelope.system_stream)(
-            source, envelope, envelope.key, envelope.message, envelope.partition or 0
-        )
+        stream = envelope.system_stream
+        if stream not in self._senders:
+            self._senders[stream] = self.sender(stream)
+        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+
+    def stop(self) -> None:
+        self._senders.clear()
 
     @abstractmethod
     def sender(self, stream: SystemStream) -> Sender: ...

@@ -32,7 +32,7 @@ from streambench.system.api import (
     no_limits,
 )
 from streambench.system.copying import are_immutable, detached, is_immutable
-from streambench.system.numbered import NumberedAdmin, to_number
+from streambench.system.numbered import NumberedAdmin, numbered_metadata, to_number
 
 _FIELDS = 3
 
@@ -289,7 +289,10 @@ class MemoryAdmin(NumberedAdmin):
         self._streams = streams
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        return {stream: dict(enumerate(map(_metadata, self._streams.of(stream)))) for stream in streams}
+        return {
+            stream: dict(enumerate(numbered_metadata(0, len(each)) for each in self._streams.of(stream)))
+            for stream in streams
+        }
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         return self._streams.create(stream, partitions)
@@ -330,9 +333,3 @@ class MemorySystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
-
-
-def _metadata(partition: Partition) -> PartitionMetadata:
-    if not partition:
-        return PartitionMetadata(None, None, "0")
-    return PartitionMetadata("0", str(len(partition) - 1), str(len(partition)))

@@ -44,9 +44,9 @@ class UnstoredAdmin(NumberedAdmin):
         self._configured = configured
 
     def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        nothing = PartitionMetadata(None, None, "0")
         return {
-            stream: dict.fromkeys(range(self._configured.partitions(stream)), nothing) for stream in streams
+            stream: dict.fromkeys(range(self._configured.partitions(stream)), numbered_metadata(0, 0))
+            for stream in streams
         }
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
@@ -60,6 +60,13 @@ class UnstoredAdmin(NumberedAdmin):
 
     def streams(self) -> list[SystemStream]:
         return self._configured.streams()
+
+
+def numbered_metadata(oldest: int, upcoming: int) -> PartitionMetadata:
+    """The metadata of a partition that holds the offsets from ``oldest`` up to, but not, ``upcoming``."""
+    if upcoming <= oldest:
+        return PartitionMetadata(None, None, str(upcoming))
+    return PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))
 
 
 def to_number(offset: str, where: object = None) -> int:

@@ -9,7 +9,7 @@ from streambench.errors import StreamExistsError, StreamSystemError, UnknownStre
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.system.amqp.broker import Open, bounds, channel_to, check, declare, present
 from streambench.system.amqp.settings import Settings
-from streambench.system.numbered import NumberedAdmin
+from streambench.system.numbered import NumberedAdmin, numbered_metadata
 
 
 class AmqpAdmin(NumberedAdmin):
@@ -60,18 +60,12 @@ class AmqpAdmin(NumberedAdmin):
     def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
         topology = self._settings.topology(stream.stream, self._present(open_channel, stream))
         if not self._settings.keeps:
-            return dict.fromkeys(
-                range(self._settings.partitions(stream.stream)), PartitionMetadata(None, None, "0")
-            )
-        found = {}
-        for number, queue in enumerate(topology.queues):
-            oldest, upcoming = bounds(open_channel, queue)
-            found[number] = (
-                PartitionMetadata(None, None, str(upcoming))
-                if oldest is None
-                else PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))
-            )
-        return found
+            number = self._settings.partitions(stream.stream)
+            return dict.fromkeys(range(number), numbered_metadata(0, 0))
+        return {
+            number: numbered_metadata(*bounds(open_channel, queue))
+            for number, queue in enumerate(topology.queues)
+        }
 
     def _present(self, open_channel: Open, stream: SystemStream) -> int:
         number = present(self._settings, open_channel, stream.stream)

@@ -43,10 +43,10 @@ STREAM_OFFSET = "x-stream-offset"
 
 
 class Bounds(NamedTuple):
-    """Bounds of a stream queue: the first offset, and the one that the next message will get; no first one:
-    it is empty."""
+    """Bounds of a stream queue: the first offset, and the one that the next message will get. They are equal
+    where it is empty."""
 
-    oldest: int | None
+    oldest: int
     upcoming: int
 
 
@@ -74,26 +74,11 @@ def parameters(settings: Settings) -> pika.ConnectionParameters:
 
 def explained(settings: Settings, error: BaseException) -> StreambenchError:
     """Translate an error of pika into one that says what is wrong and where."""
-    while True:
-        inner = (
-            error.exceptions[-1]
-            if isinstance(error, AMQPConnectionWorkflowFailed)
-            else getattr(error, "exception", None)
-        )
-        if (
-            isinstance(error, exceptions.AMQPConnectionError)
-            and not inner
-            and error.args
-            and isinstance(error.args[0], BaseException)
-        ):
-            inner = error.args[0]
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    key = f"systems.{settings.system}.url"
-    where = f"the AMQP broker at {settings.name} ({key})"
+    error = _innermost(error)
     if isinstance(error, StreambenchError):
         return error
+    where = f"the AMQP broker at {settings.name} (systems.{settings.system}.url)"
+    refuses_host = f"{where} refuses the virtual host that the url gives"
     probable = (exceptions.ProbableAuthenticationError, exceptions.ProbableAccessDeniedError)
     if isinstance(error, probable) and exceptions.ConnectionClosedByBroker.__name__ not in str(error):
         what = "it has just stopped, or refuses the user, the password or the virtual host that the url gives"
@@ -102,9 +87,7 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
         return StreamSystemError(f"{where} refuses the user or the password that the url gives")
     if isinstance(error, exceptions.ConnectionClosedByBroker):
         if error.reply_code in (_NOT_ALLOWED, _ACCESS_REFUSED):
-            return StreamSystemError(
-                f"{where} refuses the virtual host that the url gives: {error.reply_text}"
-            )
+            return StreamSystemError(f"{refuses_host}: {error.reply_text}")
         return StreamSystemError(f"{where} has closed the connection: {error.reply_code} {error.reply_text}")
     if isinstance(error, (AMQPConnectorStackTimeout, exceptions.ConnectionOpenAborted)):
         limit = f"systems.{settings.system}.connect.timeout.ms"
@@ -112,19 +95,29 @@ def explained(settings: Settings, error: BaseException) -> StreambenchError:
             f"{where} cannot be reached: it did not answer within {settings.connect_s:g} seconds ({limit})"
         )
     if isinstance(error, exceptions.ProbableAccessDeniedError):
-        return StreamSystemError(f"{where} refuses the virtual host that the url gives: {described(error)}")
+        return StreamSystemError(f"{refuses_host}: {described(error)}")
     if isinstance(error, exceptions.ChannelClosedByBroker):
-        hint = (
-            f": it is no stream queue: set systems.{settings.system}.queue.type"
-            if STREAM_OFFSET in error.reply_text
-            else ""
-        )
+        hint = f": it is no stream queue: set systems.{settings.system}.queue.type"
+        hint = hint if STREAM_OFFSET in error.reply_text else ""
         return StreamSystemError(f"{where} refuses: {error.reply_code} {error.reply_text}{hint}")
     if isinstance(
         error, (OSError, exceptions.AMQPError, AMQPConnectorException, AMQPConnectionWorkflowFailed)
     ):
         return StreamSystemError(f"{where} cannot be reached: {described(error)}. Is it running?")
     return StreamSystemError(f"{where}: {described(error)}")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The error at the end of the chain in which pika wraps it."""
+    while True:
+        inner: Any = getattr(error, "exception", None)
+        if isinstance(error, AMQPConnectionWorkflowFailed):
+            inner = error.exceptions[-1]
+        elif isinstance(error, exceptions.AMQPConnectionError) and not inner and error.args:
+            inner = error.args[0]
+        if not isinstance(inner, BaseException):
+            return error
+        error = inner
 
 
 @contextmanager
@@ -274,7 +267,7 @@ def bounds(open_channel: Open, queue: str) -> Bounds:
     """The bounds of a stream queue."""
     oldest = _probed(open_channel, queue, "first")
     newest = _probed(open_channel, queue, "last")
-    return Bounds(None, 0) if oldest is None or newest is None else Bounds(oldest[0], newest[-1] + 1)
+    return Bounds(0, 0) if oldest is None or newest is None else Bounds(oldest[0], newest[-1] + 1)
 
 
 def _probed(open_channel: Open, queue: str, where: str) -> list[int] | None:

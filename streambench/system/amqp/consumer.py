@@ -49,17 +49,16 @@ class AmqpConsumer(SystemConsumer):
         self._failure: StreambenchError | None = None
         self._read = metrics.counter(f"{settings.system}-messages-read", "amqp")
         self._redelivered = metrics.counter(f"{settings.system}-messages-redelivered", "amqp")
-        self._reconnected = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._link = Link(
             settings,
             f"AMQP consumer of {settings.system}",
+            metrics,
             opened=self._on_opened,
             lost=self._on_lost,
             failed=self._on_failed,
         )
         self._most: int | None = None
         self._is_waiting = False
-        self._openings = 0
 
     def look_only(self, at_most: int | None) -> None:
         if self._settings.keeps:
@@ -67,9 +66,8 @@ class AmqpConsumer(SystemConsumer):
         if at_most is None:
             raise StreamSystemError(
                 f"{self._settings.system}: who follows a queue takes its messages from those who are to "
-                "process them. Look at some of them "
-                "(--limit), or give a group of its own to a reader that is to see all of them "
-                "(systems.<s>.streams.<t>.exchange)"
+                "process them. Look at some of them (--limit), or give a group of its own to a reader that "
+                "is to see all of them (systems.<s>.streams.<t>.exchange)"
             )
         if at_most > MOST_AHEAD:
             raise StreamSystemError(
@@ -164,9 +162,6 @@ class AmqpConsumer(SystemConsumer):
         self._redelivered.inc()
 
     def _on_opened(self, connection: Any) -> None:
-        if self._openings:
-            self._reconnected.inc()
-        self._openings += 1
         for reader in self._readers.values():
             reader.open(connection)
 
@@ -371,7 +366,7 @@ class _StreamReader(_Reader):
         self._wanted = start
 
     def check_start(self, here: Bounds) -> None:
-        if self._next > here.upcoming or (here.oldest is not None and self._next < here.oldest):
+        if not here.oldest <= self._next <= here.upcoming:
             raise OffsetError(
                 f"{self.ssp}: {self._next} is outside of what it holds: {here.oldest} to {here.upcoming} "
                 "(the next)"

@@ -12,6 +12,7 @@ from typing import Any
 from pika.exceptions import AMQPError
 
 from streambench.errors import StreambenchError, StreamSystemError
+from streambench.metrics.registry import MetricsRegistry
 from streambench.system.amqp.broker import explained, parameters
 from streambench.system.amqp.frames import Connection
 from streambench.system.amqp.settings import Settings
@@ -37,6 +38,7 @@ class Link:
         self,
         settings: Settings,
         name: str,
+        metrics: MetricsRegistry,
         *,
         opened: Callable[[Any], None],
         lost: Callable[[], None],
@@ -44,6 +46,7 @@ class Link:
     ) -> None:
         self._settings = settings
         self._parameters = parameters(settings)
+        self._reconnects = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._opened = opened
         self._lost = lost
         self._failed = failed
@@ -117,9 +120,8 @@ class Link:
     def _cut(self) -> None:
         connection = self._connection
         if connection is not None and not connection.is_closed:
-            connection._terminate_stream(
-                ConnectionError("it did not answer")
-            )  # as pika itself does when no heartbeat comes
+            # As pika itself does when no heartbeat comes.
+            connection._terminate_stream(ConnectionError("it did not answer"))
 
     def _soon(self, what: Callable[[], None]) -> None:
         with self._lock:
@@ -189,6 +191,8 @@ class Link:
         if self._stopping.is_set():
             connection.close()
             return
+        if self._is_decided.is_set():
+            self._reconnects.inc()
         self._opened(connection)
         self._is_decided.set()
 

@@ -94,21 +94,8 @@ def to_send(
     Raises SerdeError for all that AMQP cannot express: were it found out when it is sent, there would be no
     connection any more.
     """
-    table: dict[str, Any] = {}
-    size = _AROUND_HEADERS
     properties: Any = pika.BasicProperties(delivery_mode=_PERSISTENT)
-    for name, value in (headers or {}).items():
-        if type(name) is not str or type(value) is not bytes:
-            raise SerdeError(
-                f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}"
-            )
-        if not name.startswith(_OURS):
-            table[name] = value
-            size += _AROUND_HEADER + short(stream, "the name of a header", name) + len(value)
-        elif name in _PROPERTIES:
-            text = value.decode(errors="replace")
-            size += short(stream, f"the header '{name}'", text)
-            setattr(properties, _PROPERTIES[name], text)
+    table, size = _headers(stream, headers or {}, properties)
     if key is not None:
         table[key_header] = _checked(stream, key, "key")
         size += _AROUND_HEADER + len(key_header) + len(key)
@@ -116,10 +103,8 @@ def to_send(
         table[_NONE] = True
     if timestamp is not None:
         if type(timestamp) is not int or not -_LARGEST <= timestamp <= _LARGEST:
-            raise SerdeError(
-                f"{stream}: the timestamp {timestamp!r} is not a number of milliseconds (a whole one, of 64 "
-                "bits)"
-            )
+            what = "is not a number of milliseconds (a whole one, of 64 bits)"
+            raise SerdeError(f"{stream}: the timestamp {timestamp!r} {what}")
         table[_MILLISECONDS] = timestamp
         properties.timestamp = max(0, timestamp // 1000)
     if size > most:
@@ -131,6 +116,28 @@ def to_send(
         properties.headers = table
     body = b"" if message is None else _checked(stream, message, "msg")
     return properties, body, size + len(body)
+
+
+def _headers(
+    stream: SystemStream, headers: Mapping[str, bytes], properties: Any
+) -> tuple[dict[str, Any], int]:
+    """The headers of a message as a table, and about how many bytes they take; what is a property of AMQP is
+    set there."""
+    table: dict[str, Any] = {}
+    size = _AROUND_HEADERS
+    for name, value in headers.items():
+        if type(name) is not str or type(value) is not bytes:
+            raise SerdeError(
+                f"{stream}: the header '{name}' must map a name to bytes, not to {type(value).__name__}"
+            )
+        if not name.startswith(_OURS):
+            table[name] = value
+            size += _AROUND_HEADER + short(stream, "the name of a header", name) + len(value)
+        elif name in _PROPERTIES:
+            text = value.decode(errors="replace")
+            size += short(stream, f"the header '{name}'", text)
+            setattr(properties, _PROPERTIES[name], text)
+    return table, size
 
 
 def short(stream: SystemStream, what: str, text: str) -> int:
@@ -148,10 +155,9 @@ def short(stream: SystemStream, what: str, text: str) -> int:
 
 def _checked(stream: SystemStream, value: Any, part: str) -> bytes:
     if type(value) is not bytes:
+        what = f"{'key' if part == 'key' else 'message'} is a {type(value).__name__}"
         raise SerdeError(
-            f"{stream}: what goes to a broker must be bytes, and this "
-            f"{'key' if part == 'key' else 'message'} is a "
-            f"{type(value).__name__}: set a serde, for example "
+            f"{stream}: what goes to a broker must be bytes, and this {what}: set a serde, for example "
             f"systems.{stream.system}.samza.{part}.serde=json"
         )
     return value
@@ -190,14 +196,12 @@ def _as_bytes(value: Any) -> bytes:
         return b"true" if value else b"false"
     if isinstance(value, datetime):
         return value.isoformat().encode()
-    return b"" if value is None else b"%d" % value if isinstance(value, int) else str(value).encode()
+    if isinstance(value, int):
+        return b"%d" % value
+    return b"" if value is None else str(value).encode()
 
 
 def _plain(value: Any) -> Any:
-    return (
-        int(value)
-        if isinstance(value, int)
-        else value.decode(errors="replace")
-        if isinstance(value, bytes)
-        else str(value)
-    )
+    if isinstance(value, int):
+        return int(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -8,6 +8,8 @@ from collections import deque
 from itertools import takewhile
 from typing import Any
 
+from msgspec import Struct
+
 from streambench.errors import (
     MessageTooLargeError,
     StreambenchError,
@@ -28,28 +30,16 @@ _MOST_UNCONFIRMED = 10_000
 _AT_ONCE = 200
 
 
-class _Message:
+class _Message(Struct, eq=False):
     """A message that the broker has not confirmed yet."""
 
-    __slots__ = ("body", "exchange", "mandatory", "properties", "routing_key", "size", "stream")
-
-    def __init__(
-        self,
-        stream: SystemStream,
-        exchange: str,
-        routing_key: str,
-        mandatory: bool,
-        properties: Any,
-        body: bytes,
-        size: int,
-    ) -> None:
-        self.stream = stream
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
-        self.properties = properties
-        self.body = body
-        self.size = size
+    stream: SystemStream
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    properties: Any
+    body: bytes
+    size: int
 
 
 class AmqpProducer(SenderProducer):
@@ -63,9 +53,9 @@ class AmqpProducer(SenderProducer):
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        super().__init__()
         self._settings = settings
         self._resent = metrics.counter(f"{settings.system}-messages-sent-again", "amqp")
-        self._reconnected = metrics.counter(f"{settings.system}-reconnects", "amqp")
         self._changed = threading.Condition()
         self._outgoing: deque[_Message] = deque()
         self._is_pushing = False
@@ -76,11 +66,10 @@ class AmqpProducer(SenderProducer):
         self._failure: StreambenchError | None = None
         # Of all messages that were put, and of all that the broker has answered: one thread writes each.
         self._put_bytes = self._answered_bytes = 0
-        self._senders: dict[SystemStream, Sender] = {}
-        self._openings = 0
         self._link = Link(
             settings,
             f"AMQP producer of {settings.system}",
+            metrics,
             opened=self._on_opened,
             lost=self._on_lost,
             failed=self._on_failed,
@@ -90,15 +79,14 @@ class AmqpProducer(SenderProducer):
         self._link.start()
 
     def stop(self) -> None:
+        super().stop()
         self._link.stop()
 
     def sender(self, stream: SystemStream) -> Sender:
-        if stream not in self._senders:
-            with channel_to(self._settings) as open_channel:
-                topology = topology_of(self._settings, open_channel, stream.stream)
-                check(self._settings, open_channel, topology)
-            self._senders[stream] = self._sender(stream, topology)
-        return self._senders[stream]
+        with channel_to(self._settings) as open_channel:
+            topology = topology_of(self._settings, open_channel, stream.stream)
+            check(self._settings, open_channel, topology)
+        return self._sender(stream, topology)
 
     def flush(self, source: str) -> None:
         until = time.monotonic() + self._settings.patience_s
@@ -108,13 +96,8 @@ class AmqpProducer(SenderProducer):
             self._raise_failure()
 
     def _sender(self, stream: SystemStream, topology: StreamTopology) -> Sender:
-        queues, exchange, fixed, mandatory, key_header = (
-            topology.queues,
-            topology.exchange,
-            topology.routing_key,
-            topology.mandatory,
-            topology.key_header,
-        )
+        queues, exchange, fixed = topology.queues, topology.exchange, topology.routing_key
+        mandatory, key_header = topology.mandatory, topology.key_header
         most, most_beside = self._settings.max_bytes, self._link.frame_bytes
 
         def send(
@@ -135,11 +118,8 @@ class AmqpProducer(SenderProducer):
                 routing_key = queues[partition]
             else:
                 routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)
-                short(
-                    stream,
-                    "the routing key (the message's key, unless something else is configured)",
-                    routing_key,
-                )
+                what = "the routing key (the message's key, unless something else is configured)"
+                short(stream, what, routing_key)
             self._put(_Message(stream, exchange, routing_key, mandatory, properties, body, size))
 
         return send
@@ -173,10 +153,9 @@ class AmqpProducer(SenderProducer):
                 if self._link.is_blocked
                 else "it has not confirmed what was sent"
             )
+            limit = f"{self._settings.patience_s:g} seconds (systems.{self._settings.system}.patience.ms)"
             raise StreamSystemError(
-                f"the AMQP broker at {self._settings.name}: {why} within {self._settings.patience_s:g} "
-                "seconds "
-                f"(systems.{self._settings.system}.patience.ms); "
+                f"the AMQP broker at {self._settings.name}: {why} within {limit}; "
                 f"{len(self._unconfirmed) + len(self._outgoing)} messages wait"
             )
         self._changed.wait(left)
@@ -188,9 +167,6 @@ class AmqpProducer(SenderProducer):
     # On the link's thread
 
     def _on_opened(self, connection: Any) -> None:
-        if self._openings:
-            self._reconnected.inc()
-        self._openings += 1
         connection.channel(on_open_callback=self._on_channel)
 
     def _on_channel(self, channel: Any) -> None:

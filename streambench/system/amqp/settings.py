@@ -185,17 +185,11 @@ class Settings:
                 "queue.type there",
             )
         exchange = found.exchange or ""
-        queue = found.queue
         if self.keeps and exchange:
             raise self.error(
                 f"streams.{stream}.exchange",
                 "is not for stream queues: every reader of one gets everything",
             )
-        if queue is None and exchange:
-            group = found.group or self._job()
-            queue = group and f"{stream}.{group}"
-        elif queue is None:
-            queue = stream
         number = partitions or self.partitions(stream)
         prefetch = queues.prefetch
         if prefetch > MOST_AHEAD or (self.keeps and prefetch == 0):
@@ -203,7 +197,7 @@ class Settings:
             raise self.error("prefetch", f"{prefetch}: give a number from {least} to {MOST_AHEAD}")
         topology = StreamTopology(
             stream=stream,
-            queues=self._queues(queue, number),
+            queues=self._queues(stream, found, number),
             exchange=exchange,
             exchange_type=found.exchange_type,
             binding_keys=found.binding_keys or ("#" if found.exchange_type == "topic" else "",),
@@ -232,14 +226,17 @@ class Settings:
                 what = f"has {longest} bytes, and AMQP allows no more than {_LONGEST_NAME} there"
                 raise self.error(f"streams.{topology.stream}.{name}", what)
 
-    def _queues(self, queue: str | None, partitions: int) -> tuple[str, ...]:
-        if queue is None:
-            return ()
-        return (
-            (queue,) * partitions
-            if partitions == 1 or not self.keeps
-            else tuple(f"{queue}-{at}" for at in range(partitions))
-        )
+    def _queues(self, stream: str, found: Topology, partitions: int) -> tuple[str, ...]:
+        """The queue of each partition; none where an exchange has no group."""
+        queue = found.queue or stream
+        if found.queue is None and found.exchange:
+            group = found.group or self._job()
+            if not group:
+                return ()
+            queue = f"{stream}.{group}"
+        if partitions > 1 and self.keeps:
+            return tuple(f"{queue}-{at}" for at in range(partitions))
+        return (queue,) * partitions
 
     def streams(self) -> list[str]:
         """The streams that the configuration says something of, sorted. AMQP does not list queues."""
@@ -301,9 +298,8 @@ class Settings:
                     f"only quorum queues count deliveries, and this is a {kind} queue",
                 )
             if dead_letters is None:
-                key = f"streams.{stream}.delivery.limit"
                 raise self.error(
-                    key,
+                    f"streams.{stream}.delivery.limit",
                     "what is delivered too often would be gone without a trace: set dead.letter.queue, too",
                 )
             arguments["x-delivery-limit"] = found.delivery_limit

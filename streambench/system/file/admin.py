@@ -17,7 +17,7 @@ from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.source import PlainSource, source_of
 from streambench.system.file.streams import FileStreams, PartitionFile
-from streambench.system.numbered import NumberedAdmin, to_number
+from streambench.system.numbered import NumberedAdmin, numbered_metadata, to_number
 
 _AT_ONCE = 10_000
 _HEAD = 4096  # checkpoints hold what comes of it: with another number, every file would seem to be replaced
@@ -110,9 +110,11 @@ class FileAdmin(NumberedAdmin):
 
     def _of(self, file: PartitionFile) -> PartitionMetadata:
         oldest, newest = self._scanned(file) if file.format == "csv" or file.compressed else _looked_up(file)
-        if oldest is None or newest is None:
-            return PartitionMetadata(None, None, "0")
-        return PartitionMetadata(str(oldest), str(newest), str(newest + 1))
+        return (
+            numbered_metadata(0, 0)
+            if oldest is None or newest is None
+            else numbered_metadata(oldest, newest + 1)
+        )
 
     def _scanned(self, file: PartitionFile) -> tuple[int | None, int | None]:
         """First and last message, by reading all of the file: only that shows where rows end, or what was

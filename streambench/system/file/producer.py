@@ -11,7 +11,8 @@ from typing import Any
 from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError, no_tombstone
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.json_text import json_value
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.adapters import SenderProducer
+from streambench.system.api import Sender
 from streambench.system.file.source import PlainSource
 from streambench.system.file.streams import FileStreams, PartitionFile
 
@@ -31,7 +32,7 @@ def check_writable(system: str, stream: str, path: Path) -> None:
         )
 
 
-class FileProducer(SystemProducer):
+class FileProducer(SenderProducer):
     """Appends messages to files, one per line. A line has no key, time or headers: what is to be kept of them
     belongs into the message.
 
@@ -39,17 +40,16 @@ class FileProducer(SystemProducer):
     """
 
     def __init__(self, streams: FileStreams) -> None:
+        super().__init__()
         self._streams = streams
         self._writers: dict[str, list[_Writer]] = {}
 
     def stop(self) -> None:
+        super().stop()
         for writers in self._writers.values():
             for writer in writers:
                 writer.close()
         self._writers.clear()
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        self._of(envelope.system_stream)[envelope.partition or 0].append(envelope.message)
 
     def sender(self, stream: SystemStream) -> Sender:
         writers = self._of(stream)

@@ -18,7 +18,7 @@ from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, tr
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
 from streambench.system.kafka.topics import describe_topics, is_unknown
-from streambench.system.numbered import NumberedAdmin
+from streambench.system.numbered import NumberedAdmin, numbered_metadata
 
 _UNTIL_KNOWN_S = 15.0
 _AGAIN_S = 0.1
@@ -118,7 +118,9 @@ class KafkaAdmin(NumberedAdmin):
         found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
         for stream in wanted:
             partitions = [TopicPartition(stream.stream, number) for number in there[stream.stream]]
-            found[stream] = {each.partition: _metadata(oldest[each], upcoming[each]) for each in partitions}
+            found[stream] = {
+                each.partition: numbered_metadata(oldest[each], upcoming[each]) for each in partitions
+            }
         return found
 
     def exists(self, stream: SystemStream) -> bool:
@@ -381,9 +383,3 @@ class KafkaAdmin(NumberedAdmin):
             if time.monotonic() > end:
                 raise StreamSystemError(f"Kafka took more than {_UNTIL_KNOWN_S:.0f} seconds for {what}")
             time.sleep(0.05)
-
-
-def _metadata(oldest: int, upcoming: int) -> PartitionMetadata:
-    if upcoming <= oldest:
-        return PartitionMetadata(None, None, str(upcoming))
-    return PartitionMetadata(str(oldest), str(upcoming - 1), str(upcoming))

@@ -22,7 +22,8 @@ from streambench.errors import (
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.rows import Rows
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.adapters import SenderProducer
+from streambench.system.api import Sender
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import abandon, as_ours, new_producer, replacement, unreachable
 from streambench.system.kafka.settings import Settings
@@ -45,7 +46,7 @@ class _Waiting(NamedTuple):
     arguments: _Arguments
 
 
-class KafkaProducer(SystemProducer):
+class KafkaProducer(SenderProducer):
     """Writes to one Kafka cluster, each message once and in order however often it has to be sent again (an
     idempotent producer).
 
@@ -71,13 +72,13 @@ class KafkaProducer(SystemProducer):
     """
 
     def __init__(self, settings: Settings, metrics: MetricsRegistry) -> None:
+        super().__init__()
         self.atomic = settings.cluster
         self._settings = settings
         self._admin = KafkaAdmin(settings)
         self._limits = SizeLimits(settings, self._admin)
         self._held: dict[SystemStreamPartition, Rows] | None = None
         self._clients: dict[int, Any] = {}
-        self._senders: dict[SystemStream, Sender] = {}
         self._waiting: deque[_Waiting] = deque()
         self._bytes = self._acknowledged = 0
         self._ends: dict[SystemStreamPartition, int] = {}
@@ -92,15 +93,9 @@ class KafkaProducer(SystemProducer):
     def stop(self) -> None:
         clients = list(self._clients.values())
         self._clients.clear()
-        self._senders.clear()
+        super().stop()
         self._waiting.clear()
         do_all([*(lambda client=client: abandon(client) for client in clients), self._admin.close])
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        stream = envelope.system_stream
-        if stream not in self._senders:
-            self._senders[stream] = self.sender(stream)
-        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
 
     def sender(self, stream: SystemStream) -> Sender:
         topic = stream.stream

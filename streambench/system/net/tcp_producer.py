@@ -46,12 +46,14 @@ class TcpProducer(SenderProducer):
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
+        super().__init__()
         self._streams = streams
         self._reconnects = metrics.counter(f"{streams.system}-reconnects", "tcp")
         self._sent_again = metrics.counter(f"{streams.system}-messages-sent-again", "tcp")
         self._connections: dict[SystemStream, list[TcpConnection]] = {}
 
     def stop(self) -> None:
+        super().stop()
         for connection in self._all():
             connection.disconnect()
         self._connections.clear()

@@ -34,15 +34,17 @@ class UdpProducer(SenderProducer):
     """
 
     def __init__(self, streams: Streams, metrics: MetricsRegistry) -> None:
+        super().__init__()
         self._streams = streams
         self._unsent = metrics.counter(f"{streams.system}-messages-unsent", "udp")
-        self._senders: dict[SystemStream, list[DatagramSender]] = {}
+        self._sockets: dict[SystemStream, list[DatagramSender]] = {}
 
     def stop(self) -> None:
-        for senders in self._senders.values():
+        super().stop()
+        for senders in self._sockets.values():
             for each in senders:
                 each.sock.close()
-        self._senders.clear()
+        self._sockets.clear()
 
     def sender(self, stream: SystemStream) -> Sender:
         senders = self._senders_of(stream)
@@ -57,18 +59,18 @@ class UdpProducer(SenderProducer):
         return send
 
     def flush(self, source: str) -> None:
-        for senders in self._senders.values():
+        for senders in self._sockets.values():
             for each in senders:
                 each.flush()
 
     def _senders_of(self, stream: SystemStream) -> list[DatagramSender]:
-        if stream not in self._senders:
+        if stream not in self._sockets:
             key, addresses = self._streams.connecting(stream)
             settings = udp_settings(self._streams.config, stream)
-            senders = self._senders[stream] = []
+            senders = self._sockets[stream] = []
             for number, address in enumerate(addresses):
                 senders.append(DatagramSender(f"{stream}.{number}", address, key, settings, self._unsent))
-        return self._senders[stream]
+        return self._sockets[stream]
 
 
 class DatagramSender:

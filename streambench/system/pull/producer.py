@@ -14,12 +14,13 @@ from streambench.errors import (
     no_tombstone,
 )
 from streambench.model import OutgoingMessageEnvelope, SystemStream
-from streambench.system.api import Sender, SystemProducer
+from streambench.system.adapters import SenderProducer
+from streambench.system.api import Sender
 from streambench.system.pull.api import StreamProducer
 from streambench.system.pull.failure import named
 
 
-class PullProducer(SystemProducer):
+class PullProducer(SenderProducer):
     """Hands messages to StreamProducers; a flush commits those that were sent to. They have no place for
     timestamps and headers.
 
@@ -29,23 +30,17 @@ class PullProducer(SystemProducer):
     def __init__(
         self, make: Callable[[SystemStream], StreamProducer], partitions: Callable[[SystemStream], int]
     ) -> None:
+        super().__init__()
         self._make = make
         self._partitions = partitions
         self._producers: dict[SystemStream, StreamProducer] = {}
         self._uncommitted: dict[SystemStream, None] = {}
-        self._senders: dict[SystemStream, Sender] = {}
         self._failure: StreambenchError | None = None
 
     def stop(self) -> None:
         producers, self._producers = self._producers, {}
-        self._senders.clear()
+        super().stop()
         do_all([producer.close for producer in producers.values()])
-
-    def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        stream = envelope.system_stream
-        if stream not in self._senders:
-            self._senders[stream] = self.sender(stream)
-        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
 
     def sender(self, stream: SystemStream) -> Sender:
         partitions = self._partitions(stream)
