@@ -323,7 +323,7 @@ class Config(Mapping[str, str]):
             raise self.error(ways[1], f"{ways[0]} is set as well: give one of them")
         if not ways:
             return None
-        way = ways[0]
+        (way,) = ways
         if way == key:
             return self.required(key)
         if way.endswith(".env"):
@@ -476,11 +476,8 @@ def _of_broker(url: str) -> str:
     start = f"{scheme}{mark}" if mark else ""
     if "@" in options:
         return f"{start}***"  # who knows where the password ends
-    return (
-        f"{start}***@{host}{query}{_masked_options(options)}"
-        if at
-        else f"{address}{query}{_masked_options(options)}"
-    )
+    shown = f"{start}***@{host}" if at else address
+    return f"{shown}{query}{_masked_options(options)}"
 
 
 def _masked_options(options: str) -> str:

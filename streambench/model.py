@@ -117,3 +117,7 @@ class PartitionMetadata(Struct, frozen=True):
     oldest: str | None
     newest: str | None
     upcoming: str | None
+
+
+StreamsMetadata = dict[SystemStream, dict[int, PartitionMetadata]]
+"""The metadata of streams, by the numbers of their partitions."""

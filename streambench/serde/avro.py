@@ -53,15 +53,15 @@ class AvroSerde(Serde):
         # What fastavro does in C has no limit of depth: bytes that nest deeply, or an object that holds
         # itself, would end the process.
         in_python = written.is_recursive or (read is not None and read.is_recursive)
-        self._read: Callable[..., Any] = (
-            _read_py.schemaless_reader if in_python else fastavro.schemaless_reader
-        )
-        self._write: Callable[..., None] = (
-            _write_py.schemaless_writer if in_python else fastavro.schemaless_writer
-        )
-        self._check = (
-            partial(_validation_py.validate, schema=self._schema) if in_python else _values(self._schema, {})
-        )
+        self._read: Callable[..., Any]
+        self._write: Callable[..., None]
+        self._check: _Check | None
+        if in_python:
+            self._read, self._write = _read_py.schemaless_reader, _write_py.schemaless_writer
+            self._check = partial(_validation_py.validate, schema=self._schema)
+        else:
+            self._read, self._write = fastavro.schemaless_reader, fastavro.schemaless_writer
+            self._check = _values(self._schema, {})
 
     @property
     def format(self) -> str:
@@ -108,11 +108,8 @@ class AvroSerdeFactory:
     def get_serde(self, name: str, config: Config) -> AvroSerde:
         prefix = f"serializers.registry.{name}."
         schema = _schema(config, prefix + "schema")
-        reader = (
-            _schema(config, prefix + "reader.schema")
-            if config.text(prefix + "reader.schema") is not None
-            else None
-        )
+        has_reader = config.text(prefix + "reader.schema") is not None
+        reader = _schema(config, prefix + "reader.schema") if has_reader else None
         key = prefix + "confluent.schema.id"
         number = config.integer(key) if config.text(key) is not None else None
         if number is not None and not 0 <= number < 2**31:

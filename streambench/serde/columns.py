@@ -42,11 +42,9 @@ def table_of(objects: Sequence[Any], schema: pa.Schema | None = None) -> pa.Tabl
             return pa.table({"message": pa.nulls(len(rows))}).select([])
         return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
     except (pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
-        hint = (
-            "they do not fit the schema"
-            if schema is not None
-            else "give table() a schema, or go over the batch one by one"
-        )
+        hint = "they do not fit the schema"
+        if schema is None:
+            hint = "give table() a schema, or go over the batch one by one"
         raise SerdeError(f"these messages make no table ({error}): {hint}") from error
 
 

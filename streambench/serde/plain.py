@@ -39,9 +39,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(inner, depth + 1) for inner in value]
     if _is_arrow(value):
         rows = plain(value.slice(0, _MOST_ROWS).to_pylist(), depth + 1)
-        return (
-            rows if value.num_rows <= _MOST_ROWS else [*rows, f"... {value.num_rows - _MOST_ROWS} more rows"]
-        )
+        left = value.num_rows - _MOST_ROWS
+        return [*rows, f"... {left} more rows"] if left > 0 else rows
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name), depth + 1) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -80,11 +79,9 @@ def printable(value: Any) -> str:
         text = str(plain(value))
     else:
         text = value if isinstance(value, str) else represented(value)
-    return (
-        text
-        if text.isprintable()
-        else "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _is_arrow(value: Any) -> bool:

@@ -51,9 +51,8 @@ class MsgspecSerde(Serde):
             if self._is_json and b"null" in data:
                 check_finite(msgspec.to_builtins(value, builtin_types=_AS_THEY_ARE, str_keys=False))
             if is_given:
-                self._decode(
-                    data
-                )  # an object may be of the type while its fields are not: it could never be read
+                # An object may be of the type while its fields are not: it could never be read.
+                self._decode(data)
         except RecursionError:
             raise SerdeError("the object nests too deeply") from None
         return data
@@ -153,8 +152,7 @@ def _typed(coding: Any, name: str, config: Config) -> Serde | None:
         raise config.error(
             key,
             f"{path} is not a type of messages: it holds {class_name(unknown[0])}; it may hold JSON's "
-            "types, msgspec Structs, dataclasses, "
-            "TypedDicts, NamedTuples and pydantic models",
+            "types, msgspec Structs, dataclasses, TypedDicts, NamedTuples and pydantic models",
         )
     try:
         return PydanticSerde(coding, kind)
@@ -180,11 +178,9 @@ def _unknown(info: Any, seen: set[int]) -> Iterator[type]:
 
 def _classes_of_pydantic(kind: Any) -> list[type]:
     """Those in a union, a list, ... of them."""
-    return (
-        [kind]
-        if _is_of_pydantic(kind)
-        else [each for inside in get_args(kind) for each in _classes_of_pydantic(inside)]
-    )
+    if _is_of_pydantic(kind):
+        return [kind]
+    return [each for inside in get_args(kind) for each in _classes_of_pydantic(inside)]
 
 
 def _is_of_pydantic(kind: Any) -> bool:

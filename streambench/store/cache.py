@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from streambench.store.engine import StoreEngine
+from streambench.store.engine import Batches, Entries, Keys, StoreEngine, Times, Values
 from streambench.store.layer import Layer
 
 
@@ -53,17 +52,12 @@ class CachedEngine(Layer):
     def delete(self, key: bytes) -> None:
         self._set(key, None)
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         self._write_down()
         self._entries.clear()
         self.engine.load(keys, values, written)
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         self._write_down()
         return self.engine.range(from_, to)
 
@@ -71,7 +65,7 @@ class CachedEngine(Layer):
         self._write_down()
         return len(self.engine)
 
-    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    def batches(self) -> Batches:
         self._write_down()
         return self.engine.batches()
 

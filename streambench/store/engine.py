@@ -13,6 +13,16 @@ from streambench.config import Config
 BATCH = 10_000
 """The number of entries in a batch, at most."""
 
+Entries = Iterator[tuple[bytes, bytes]]
+"""Keys with their values, one after the other."""
+Batches = Iterator[tuple[Sequence[bytes], Sequence[bytes]]]
+"""Keys and their values, many at a time."""
+Keys = Sequence[bytes]
+Values = Sequence[bytes | None]
+"""Values of keys; None deletes one."""
+Times = Sequence[int | None] | None
+"""The time (ms) at which each entry was written; None where that is not known."""
+
 
 class StoreEngine(ABC):
     """A sorted map of bytes to bytes, for one store of one task. Keys are ordered as unsigned bytes. Used on
@@ -49,12 +59,7 @@ class StoreEngine(ABC):
         """Remove a key; nothing happens where it has no value."""
 
     @abstractmethod
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         """Put many entries, in order; a value of None deletes. What a restore from a changelog calls, and a
         cache that writes down.
 
@@ -62,7 +67,7 @@ class StoreEngine(ABC):
         about time; others ignore it."""
 
     @abstractmethod
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         """The entries from ``from_`` (inclusive) to ``to`` (exclusive), in key order, as they are now,
         whatever is written meanwhile. None: no bound. An iterator that holds resources has a ``close()``,
         which is called once no more of it is wanted."""
@@ -71,7 +76,7 @@ class StoreEngine(ABC):
     def __len__(self) -> int:
         """The number of entries."""
 
-    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    def batches(self) -> Batches:
         """All entries, as keys and values, up to ``BATCH`` at a time, in any order. Nothing is written
         meanwhile."""
         entries = self.range(None, None)
@@ -126,7 +131,7 @@ class StoreEngineFactory(ABC):
         files; it is this task's and store's alone. Raises ConfigError, StoreError."""
 
 
-def close_entries(entries: Iterator[tuple[bytes, bytes]]) -> None:
+def close_entries(entries: Entries) -> None:
     """Free what the iterator of a range holds, where it holds something."""
     close = getattr(entries, "close", None)
     if close is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from struct import Struct
 
-from streambench.store.engine import StoreEngine, close_entries
+from streambench.store.engine import Entries, Keys, StoreEngine, Times, Values, close_entries
 from streambench.store.layer import Layer
 
 _STAMP = Struct(">q")
@@ -41,12 +41,7 @@ class ExpiringEngine(Layer):
         self._puts += 1
         self.engine.put(key, _pack(self._now_ms()) + value)
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         """An entry without a known time of writing counts as written now."""
         now = self._now_ms()
         times: Iterable[int | None] = [now] * len(keys) if written is None else written
@@ -57,7 +52,7 @@ class ExpiringEngine(Layer):
         ]
         self.engine.load(keys, stamped)
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         return self._living(self.engine.range(from_, to), self._now_ms() - self._ttl_ms)
 
     def __len__(self) -> int:
@@ -90,7 +85,7 @@ class ExpiringEngine(Layer):
             self.engine.load(expired, [None] * len(expired))
         return expired
 
-    def _living(self, entries: Iterator[tuple[bytes, bytes]], horizon: int) -> Iterator[tuple[bytes, bytes]]:
+    def _living(self, entries: Entries, horizon: int) -> Entries:
         try:
             for key, data in entries:
                 if _unpack_from(data)[0] > horizon:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streambench.store.engine import StoreEngine
+from streambench.store.engine import Entries, Keys, StoreEngine, Times, Values
 
 
 class Layer(StoreEngine):
@@ -23,15 +22,10 @@ class Layer(StoreEngine):
     def delete(self, key: bytes) -> None:
         self.engine.delete(key)
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         self.engine.load(keys, values, written)
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         return self.engine.range(from_, to)
 
     def __len__(self) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streambench.config import Config
-from streambench.store.engine import BATCH, StoreEngineFactory
+from streambench.store.engine import BATCH, Batches, Entries, Keys, StoreEngineFactory, Times, Values
 from streambench.store.moments import Moment, RewindableEngine
 
 _FEW = 16
@@ -47,12 +46,7 @@ class MemoryEngine(RewindableEngine):
                 moment.former.setdefault(key, former)
             self._moved[key] = None
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         if self._newest() is None and None not in values:
             if self._ordered:  # without an order so far, all of it is made when it is needed
                 self._moved.update(dict.fromkeys(set(keys) - self._data.keys()))
@@ -64,7 +58,7 @@ class MemoryEngine(RewindableEngine):
             else:
                 self.put(key, value)
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         keys = self._in_order()
         first = 0 if from_ is None else bisect_left(keys, from_)
         last = len(keys) if to is None else bisect_left(keys, to)
@@ -73,7 +67,7 @@ class MemoryEngine(RewindableEngine):
     def __len__(self) -> int:
         return len(self._data)
 
-    def batches(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    def batches(self) -> Batches:
         data = self._data
         keys, values = list(data), list(data.values())
         for at in range(0, len(keys), BATCH):
@@ -82,14 +76,12 @@ class MemoryEngine(RewindableEngine):
     def estimate(self) -> int:
         return len(self._data)
 
-    def _entries(self, keys: list[bytes], moment: Moment) -> Iterator[tuple[bytes, bytes]]:
+    def _entries(self, keys: list[bytes], moment: Moment) -> Entries:
         data = self._data
         for key in keys:
-            value = (
-                data.get(key)
-                if not moment.former and moment.next is None
-                else moment.value(key, data.get(key))
-            )
+            value = data.get(key)
+            if moment.former or moment.next is not None:
+                value = moment.value(key, value)
             if value is None:
                 return  # the store was closed meanwhile
             yield key, value

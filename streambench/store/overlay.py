@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from streambench.errors import StoreError
-from streambench.store.engine import StoreEngine, close_entries
+from streambench.store.engine import Entries, Keys, StoreEngine, Times, Values, close_entries
 
 
 class OverlayEngine(StoreEngine):
@@ -41,15 +41,10 @@ class OverlayEngine(StoreEngine):
     def delete(self, key: bytes) -> None:
         self._own[key] = None
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         self._own.update(zip(keys, values, strict=True))
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         changed = self.changed()
         keys = sorted(key for key in changed if (from_ is None or key >= from_) and (to is None or key < to))
         return self._merged(self._below.range(from_, to), keys, changed)
@@ -77,10 +72,10 @@ class OverlayEngine(StoreEngine):
 
     def _merged(
         self,
-        below: Iterator[tuple[bytes, bytes]],
+        below: Entries,
         keys: list[bytes],
         changed: Mapping[bytes, bytes | None],
-    ) -> Iterator[tuple[bytes, bytes]]:
+    ) -> Entries:
         at = 0
         try:
             for key, value in below:

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, Writ
 
 from streambench.config import Config
 from streambench.errors import StoreError
-from streambench.store.engine import StoreEngine, StoreEngineFactory
+from streambench.store.engine import Entries, Keys, StoreEngine, StoreEngineFactory, Times, Values
 from streambench.store.moments import RewindableEngine
 
 log = logging.getLogger(__name__)
@@ -124,12 +124,7 @@ class RocksDbEngine(RewindableEngine):
     def delete(self, key: bytes) -> None:
         self.load((key,), (None,))
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         batch = WriteBatch(raw_mode=True)
         fresh = self._note_former(keys, batch)
         for key, value in zip(keys, values, strict=True):
@@ -144,7 +139,7 @@ class RocksDbEngine(RewindableEngine):
             self._write(batch)
             self._overwritten.update(fresh)
 
-    def range(self, from_: bytes | None, to: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def range(self, from_: bytes | None, to: bytes | None) -> Entries:
         entries = _Entries(self._db, from_, to)
         self._reading.add(entries)
         return entries
@@ -345,7 +340,7 @@ class _Entries:
     __slots__ = ("__weakref__", "_items", "_to")
 
     def __init__(self, db: Any, from_: bytes | None, to: bytes | None) -> None:
-        self._items: Iterator[tuple[bytes, bytes]] = db.items(from_key=from_)
+        self._items: Entries = db.items(from_key=from_)
         self._to = to
 
     def __iter__(self) -> _Entries:

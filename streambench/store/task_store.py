@@ -13,7 +13,7 @@ from streambench.errors import SerdeError, StoreError, WrongThreadError, describ
 from streambench.metrics.registry import MetricsRegistry
 from streambench.serde.api import Serde
 from streambench.serde.builtin import key_encoder
-from streambench.store.engine import StoreEngine, close_entries
+from streambench.store.engine import Batches, StoreEngine, close_entries
 from streambench.store.expiry import ExpiringEngine, raw_engine
 from streambench.store.undo import InputOwner, Undo
 from streambench.task import KeyValueStore
@@ -244,7 +244,7 @@ class TaskStore(KeyValueStore):
         self._counts.flushes.count += 1
         self.engine.flush()
 
-    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    def batches(self) -> Batches:
         """All entries as the engine holds them, with their times where they expire, many at a time. Raises
         StoreError at their end where the store was closed meanwhile: some may be missing."""
         yield from raw_engine(self.engine).batches()
@@ -386,9 +386,8 @@ class TaskStore(KeyValueStore):
             raise StoreError(f"store '{self.name}' is closed")
         raise WrongThreadError(
             f"store '{self.name}' was used from the thread '{threading.current_thread().name}'; it belongs "
-            "to the thread of the event "
-            "loop. Do the work in process() or window(), or hand the result over through a queue that they "
-            "read"
+            "to the thread of the event loop. Do the work in process() or window(), or hand the result over "
+            "through a queue that they read"
         )
 
     def _none_key(self) -> StoreError:
@@ -404,6 +403,5 @@ class TaskStore(KeyValueStore):
     def _undecodable(self, key: Any, error: Exception) -> SerdeError:
         return SerdeError(
             f"store '{self.name}': cannot decode the entry with the key {shortened(key)}: "
-            f"{described(error)}; "
-            "was it written with other serdes?"
+            f"{described(error)}; was it written with other serdes?"
         )

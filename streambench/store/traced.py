@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from streambench.store.engine import StoreEngine
+from streambench.store.engine import Batches, Keys, StoreEngine, Times, Values
 from streambench.store.expiry import raw_engine
 from streambench.store.layer import Layer
 from streambench.store.memory import MemoryEngine
@@ -61,12 +60,7 @@ class TracedEngine(Layer):
         self.put = put  # type: ignore[method-assign]
         self.delete = delete  # type: ignore[method-assign]
 
-    def load(
-        self,
-        keys: Sequence[bytes],
-        values: Sequence[bytes | None],
-        written: Sequence[int | None] | None = None,
-    ) -> None:
+    def load(self, keys: Keys, values: Values, written: Times = None) -> None:
         if self._log.active:
             for key, value in zip(keys, values, strict=True):
                 self._note(key, self.get(key), value)
@@ -75,7 +69,7 @@ class TracedEngine(Layer):
     def _note(self, key: bytes, former: bytes | None, value: bytes | None) -> None:
         self._log.traced.extend((self._log.at(), self._number, key, former, value))
 
-    def batches(self) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
+    def batches(self) -> Batches:
         return self.engine.batches()
 
     def restore(self, snapshot: Any) -> None:

@@ -21,7 +21,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
     IncomingMessageEnvelope,
     OutgoingMessageEnvelope,
-    PartitionMetadata,
+    StreamsMetadata,
     SystemStream,
     SystemStreamPartition,
 )
@@ -259,13 +259,11 @@ class SystemAdmin(ABC):
     each container."""
 
     @abstractmethod
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         """Per stream and partition, the oldest, newest and upcoming offset as of now. Raises
         UnknownStreamError for a stream that is not there."""
 
-    def metadata_of(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata_of(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         """``metadata`` of these partitions; of others of their streams it may be left out."""
         return self.metadata(sorted({ssp.system_stream for ssp in partitions}))
 
@@ -273,9 +271,7 @@ class SystemAdmin(ABC):
         """The number of partitions of a stream. Raises UnknownStreamError."""
         return len(self.metadata([stream])[stream])
 
-    def glance(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def glance(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         """``metadata_of`` partitions that were there, for a snapshot of their readers: that must not hold up
         what it shows. Where the system does not answer within moments, StreamSystemError."""
         return self.metadata_of(partitions)

@@ -42,6 +42,5 @@ def detached(value: Any) -> Any:
     except Exception as error:
         raise SerdeError(
             f"a {type(value).__name__} cannot be copied: {described(error)}; streams in memory hand on "
-            "copies, as a serde would: send what "
-            "can be copied, or set a serde"
+            "copies, as a serde would: send what can be copied, or set a serde"
         ) from error

@@ -17,7 +17,7 @@ from streambench.errors import OffsetError, StreamExistsError, UnknownStreamErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
     OutgoingMessageEnvelope,
-    PartitionMetadata,
+    StreamsMetadata,
     SystemStream,
     SystemStreamPartition,
 )
@@ -288,7 +288,7 @@ class MemoryAdmin(NumberedAdmin):
     def __init__(self, streams: MemoryStreams) -> None:
         self._streams = streams
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         return {
             stream: dict(enumerate(numbered_metadata(0, len(each)) for each in self._streams.of(stream)))
             for stream in streams

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from streambench.errors import OffsetError, StreamExistsError
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, StreamsMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 
 
@@ -43,7 +43,7 @@ class UnstoredAdmin(NumberedAdmin):
     def __init__(self, configured: ConfiguredStreams) -> None:
         self._configured = configured
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         return {
             stream: dict.fromkeys(range(self._configured.partitions(stream)), numbered_metadata(0, 0))
             for stream in streams

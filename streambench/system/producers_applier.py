@@ -42,8 +42,7 @@ class ProducersApplier(PendingWritesApplier):
             if size >= _LARGEST:
                 raise MessageTooLargeError(
                     f"{rows.ssp}: {size} bytes in one commit are too many (at most {_LARGEST}); let "
-                    "task.commit.max.output.mb be lower, or "
-                    "send less at once"
+                    "task.commit.max.output.mb be lower, or send less at once"
                 )
             if rows.ssp in self._checked:
                 continue
@@ -51,18 +50,16 @@ class ProducersApplier(PendingWritesApplier):
             if last is not None and last >= (effects.generation, effects.sequence):
                 raise CheckpointError(
                     f"{rows.ssp} holds outputs of a later commit ({last[0]}.{last[1]}) than the one to be "
-                    "made "
-                    f"({effects.generation}.{effects.sequence}): the checkpoints are older than the "
-                    "streams. Bring back the checkpoints "
-                    "that go with them, or delete the job's checkpoints to begin again"
+                    f"made ({effects.generation}.{effects.sequence}): the checkpoints are older than the "
+                    "streams. Bring back the checkpoints that go with them, or delete the job's checkpoints "
+                    "to begin again"
                 )
             missing = None if last is None else missing_record(*last)
             if missing is not None:
                 raise CheckpointError(
                     f"{missing} is missing, the record of a commit whose outputs {rows.ssp} holds: the "
-                    "checkpoints are older than the "
-                    "streams, and outputs would be written twice. Put the record back from a copy, or say "
-                    f"where the job is to go on: {self._rewind}"
+                    "checkpoints are older than the streams, and outputs would be written twice. Put the "
+                    f"record back from a copy, or say where the job is to go on: {self._rewind}"
                 )
             self._checked.add(rows.ssp)
 

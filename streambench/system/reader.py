@@ -83,10 +83,8 @@ def start_in(
     held = f"{oldest} to {here.upcoming}"
     if start in ("oldest", "newest"):
         return (here.newest if start == "newest" else None) or oldest
-    before, after = (
-        admin.compare(start, oldest),
-        0 if here.upcoming is None else admin.compare(start, here.upcoming),
-    )
+    before = admin.compare(start, oldest)
+    after = 0 if here.upcoming is None else admin.compare(start, here.upcoming)
     if before is None or after is None:
         raise OffsetError(
             f"{ssp}: '{start}' is no offset of it; it holds {held}. Write oldest, newest or such an offset"

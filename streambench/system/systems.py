@@ -21,7 +21,7 @@ from streambench.errors import (
     do_all,
 )
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import StreamsMetadata, SystemStream, SystemStreamPartition
 from streambench.suggestions import suggest
 from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.capabilities import ListsJobs, Receiving
@@ -236,19 +236,17 @@ class Systems:
         )
         return made
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         """The ``SystemAdmin.metadata`` of streams of any systems."""
-        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        found: StreamsMetadata = {}
         for system, wanted in _by_system(streams).items():
             found.update(self.admin(system).metadata(wanted))
         return found
 
-    def glance(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def glance(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         """The ``SystemAdmin.glance`` of partitions of any systems; nothing of those whose system does not
         answer."""
-        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        found: StreamsMetadata = {}
         for system, wanted in _by_system(partitions).items():
             try:
                 found.update(self.admin(system).glance(wanted))
@@ -258,11 +256,9 @@ class Systems:
                 log.debug("%s does not answer: %s", system, error)
         return found
 
-    def metadata_of(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata_of(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         """The ``SystemAdmin.metadata_of`` of partitions of any systems."""
-        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        found: StreamsMetadata = {}
         for system, wanted in _by_system(partitions).items():
             found.update(self.admin(system).metadata_of(wanted))
         return found
@@ -271,10 +267,10 @@ class Systems:
         self,
         streams: Iterable[SystemStream],
         of: Collection[SystemStreamPartition] | None = None,
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    ) -> StreamsMetadata:
         """``metadata`` of the inputs of the job: that one is not there is reported with the key, and with
         what makes it. ``of``: only these partitions are needed."""
-        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        found: StreamsMetadata = {}
         for system, wanted in _by_system(streams).items():
             try:
                 admin = self.admin(system)

@@ -55,6 +55,5 @@ def _array(given: Sequence[Any]) -> pa.Array:
 def _wrong(found: str) -> SerdeError:
     return SerdeError(
         "timestamps must be either whole numbers of milliseconds since 1970 (UTC) or times (datetimes, "
-        "Arrow timestamps), "
-        f"not {found}: cast them to one of these"
+        f"Arrow timestamps), not {found}: cast them to one of these"
     )

@@ -179,11 +179,9 @@ class _Run:
         )
         self._called: set[tuple[str, str]] = set()
         self._chosen: dict[str, tuple[str, str, Any, Any]] = {}
-        factory = (
-            task
-            if task is not None
-            else load.by_path(self.config, "task.class", self.config.required("task.class"))
-        )
+        factory = task
+        if task is None:
+            factory = load.by_path(self.config, "task.class", self.config.required("task.class"))
         check_task(factory)
         self.factory = self._recording(factory)
         self._put(inputs)

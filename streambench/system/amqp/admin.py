@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from streambench.errors import StreamExistsError, StreamSystemError, UnknownStreamError
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, StreamsMetadata, SystemStream
 from streambench.system.amqp.broker import Open, bounds, channel_to, check, declare, present
 from streambench.system.amqp.settings import Settings
 from streambench.system.numbered import NumberedAdmin, numbered_metadata
@@ -20,7 +20,7 @@ class AmqpAdmin(NumberedAdmin):
         self._settings = settings
         self.replayable = settings.keeps
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         with channel_to(self._settings) as open_channel:
             return {stream: self._of(open_channel, stream) for stream in streams}
 

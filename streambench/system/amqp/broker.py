@@ -57,12 +57,10 @@ def parameters(settings: Settings) -> pika.ConnectionParameters:
         found = pika.URLParameters(settings.url)
     except Exception as error:
         shown = masked("url", settings.url)
-        # Where the options have a secret among them, what pika says of them may have it, too.
-        why = (
-            described(error)
-            if urlsplit(settings.url).query in shown
-            else f"pika does not take its options ({type(error).__name__})"
-        )
+        why = described(error)
+        if urlsplit(settings.url).query not in shown:
+            # The options have a secret among them, and what pika says of them may have it, too.
+            why = f"pika does not take its options ({type(error).__name__})"
         raise settings.error("url", f"{shown}: {why}") from None
     if context is not None and "ssl_options" not in urlsplit(settings.url).query:
         found.ssl_options = pika.SSLOptions(context, settings.tls_name)
@@ -133,9 +131,8 @@ def channel_to(settings: Settings) -> Iterator[Callable[[], BlockingChannel]]:
     except (exceptions.AMQPError, OSError) as error:
         raise explained(settings, error) from error
     finally:
-        with suppress(
-            exceptions.AMQPError, OSError
-        ):  # it is lost now, which makes no difference to what was answered
+        # If it is lost now, that makes no difference to what was answered.
+        with suppress(exceptions.AMQPError, OSError):
             if connection.is_open:
                 connection.close()
 
@@ -181,11 +178,8 @@ def present(settings: Settings, open_channel: Open, stream: str) -> int:
 
 def topology_of(settings: Settings, open_channel: Open, stream: str) -> StreamTopology:
     """The stream in the broker; of a stream queue, with as many partitions as there are."""
-    return (
-        settings.topology(stream, present(settings, open_channel, stream) or None)
-        if settings.keeps
-        else settings.topology(stream)
-    )
+    partitions = present(settings, open_channel, stream) if settings.keeps else 0
+    return settings.topology(stream, partitions or None)
 
 
 def check(settings: Settings, open_channel: Open, topology: StreamTopology, *, reads: bool = False) -> None:
@@ -251,14 +245,9 @@ def without_limit(arguments: Mapping[str, Any], server: Mapping[str, Any]) -> di
     """
     found = dict(arguments)
     version = str(server.get("version", "")).partition(".")[0]
-    is_limited = (
-        server.get("product") == "RabbitMQ" and version.isdigit() and int(version) >= _LIMITS_DELIVERIES
-    )
-    if (
-        is_limited
-        and found["x-queue-type"] == "quorum"
-        and not {"x-delivery-limit", "x-dead-letter-exchange"} & found.keys()
-    ):
+    is_recent = version.isdigit() and int(version) >= _LIMITS_DELIVERIES
+    is_limited = is_recent and server.get("product") == "RabbitMQ" and found["x-queue-type"] == "quorum"
+    if is_limited and not {"x-delivery-limit", "x-dead-letter-exchange"} & found.keys():
         found["x-delivery-limit"] = -1
     return found
 

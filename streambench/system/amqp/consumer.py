@@ -343,9 +343,8 @@ class _QueueReader(_Reader):
             headers[REDELIVERED] = b"true"
             self._consumer.count_redelivered()
         if method.routing_key != self._expected and method.routing_key:
-            headers[ROUTING_KEY] = (
-                method.routing_key.encode() if isinstance(method.routing_key, str) else method.routing_key
-            )
+            key_text = method.routing_key
+            headers[ROUTING_KEY] = key_text.encode() if isinstance(key_text, str) else key_text
         offset = str(self._base + method.delivery_tag - 1)
         self.buffer.append(
             IncomingMessageEnvelope(self.ssp, offset, key, message, timestamp, headers or None)

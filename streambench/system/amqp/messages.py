@@ -169,11 +169,8 @@ def _timestamp(value: Any) -> int | None:
         value = round(value.timestamp() * 1000)
     elif isinstance(value, (str, bytes)) and value.isdigit() and len(value) < len(str(_LARGEST)):
         value = int(value)
-    return (
-        int(value)
-        if isinstance(value, (int, float)) and type(value) is not bool and -_LARGEST <= value <= _LARGEST
-        else None
-    )
+    is_number = isinstance(value, (int, float)) and type(value) is not bool
+    return int(value) if is_number and -_LARGEST <= value <= _LARGEST else None
 
 
 def as_name(name: str | bytes) -> str:

@@ -148,11 +148,9 @@ class AmqpProducer(SenderProducer):
     def _wait(self, until: float) -> None:
         left = until - time.monotonic()
         if left <= 0:
-            why = (
-                "it lacks memory or disk and takes nothing"
-                if self._link.is_blocked
-                else "it has not confirmed what was sent"
-            )
+            why = "it has not confirmed what was sent"
+            if self._link.is_blocked:
+                why = "it lacks memory or disk and takes nothing"
             limit = f"{self._settings.patience_s:g} seconds (systems.{self._settings.system}.patience.ms)"
             raise StreamSystemError(
                 f"the AMQP broker at {self._settings.name}: {why} within {limit}; "

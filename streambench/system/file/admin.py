@@ -12,7 +12,7 @@ from typing import Any
 
 from streambench.errors import StreamExistsError, StreamSystemError
 from streambench.fsync import fsync_directory
-from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import PartitionMetadata, StreamsMetadata, SystemStream, SystemStreamPartition
 from streambench.system.file.producer import check_writable
 from streambench.system.file.reader import Reader, reader_of
 from streambench.system.file.source import PlainSource, source_of
@@ -56,7 +56,7 @@ class FileAdmin(NumberedAdmin):
         self._places: dict[SystemStreamPartition, PartitionFile] = {}
         self._heads: dict[PartitionFile, bytes] = {}
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         found = {}
         for stream in streams:
             files = self._streams.partitions(stream.stream)
@@ -110,11 +110,9 @@ class FileAdmin(NumberedAdmin):
 
     def _of(self, file: PartitionFile) -> PartitionMetadata:
         oldest, newest = self._scanned(file) if file.format == "csv" or file.compressed else _looked_up(file)
-        return (
-            numbered_metadata(0, 0)
-            if oldest is None or newest is None
-            else numbered_metadata(oldest, newest + 1)
-        )
+        if oldest is None or newest is None:
+            return numbered_metadata(0, 0)
+        return numbered_metadata(oldest, newest + 1)
 
     def _scanned(self, file: PartitionFile) -> tuple[int | None, int | None]:
         """First and last message, by reading all of the file: only that shows where rows end, or what was

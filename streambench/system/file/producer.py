@@ -27,8 +27,7 @@ def check_writable(system: str, stream: str, path: Path) -> None:
         what = "CSV files" if path.name.endswith(".csv") else "compressed files"
         raise StreamSystemError(
             f"{system}.{stream}: {what} can only be read, not written ({path}); write JSON lines: name the "
-            "file .jsonl, and convert it "
-            "when it is complete"
+            "file .jsonl, and convert it when it is complete"
         )
 
 

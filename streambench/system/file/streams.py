@@ -162,9 +162,8 @@ class FileStreams:
             raise self._config.error(
                 key,
                 f"{path} is a pattern, and not the path of a file or directory: write the directory, "
-                f"{there}; each file in it "
-                "is a stream by its name, and a directory in it whose files are 0.jsonl, 1.jsonl, ... is "
-                "one of several partitions",
+                f"{there}; each file in it is a stream by its name, and a directory in it whose files are "
+                "0.jsonl, 1.jsonl, ... is one of several partitions",
             )
         return path
 

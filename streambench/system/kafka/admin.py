@@ -13,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
-from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import StreamsMetadata, SystemStream, SystemStreamPartition
 from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, translated, unreachable
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
@@ -55,23 +55,19 @@ class KafkaAdmin(NumberedAdmin):
         self._away_until = 0.0
         self._seen: dict[TopicPartition, list[Open]] = {}
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         wanted = list(streams)
         there = self._there(wanted)
         self._numbers.update(there)
         return self._ends(wanted, there)
 
-    def metadata_of(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata_of(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         asked = list(partitions)
         wanted = sorted({ssp.system_stream for ssp in asked})
         self._numbers.update(self._there(wanted))
         return self._ends(wanted, self._known(asked))
 
-    def glance(
-        self, partitions: Iterable[SystemStreamPartition]
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def glance(self, partitions: Iterable[SystemStreamPartition]) -> StreamsMetadata:
         asked = list(partitions)
         if any(ssp.stream not in self._numbers for ssp in asked):
             return self.metadata_of(asked)
@@ -109,13 +105,11 @@ class KafkaAdmin(NumberedAdmin):
 
     def _ends(
         self, wanted: Iterable[SystemStream], there: Mapping[str, list[int]], timeout_ms: int | None = None
-    ) -> dict[SystemStream, dict[int, PartitionMetadata]]:
-        all_of_them = [
-            TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers
-        ]
+    ) -> StreamsMetadata:
+        all_of_them = [TopicPartition(topic, each) for topic, numbers in there.items() for each in numbers]
         oldest = self._look_ups.oldest(all_of_them, timeout_ms=timeout_ms)
         upcoming = self._look_ups.upcoming(all_of_them, timeout_ms=timeout_ms)
-        found: dict[SystemStream, dict[int, PartitionMetadata]] = {}
+        found: StreamsMetadata = {}
         for stream in wanted:
             partitions = [TopicPartition(stream.stream, number) for number in there[stream.stream]]
             found[stream] = {
@@ -133,21 +127,16 @@ class KafkaAdmin(NumberedAdmin):
         if not copies.lstrip("-").isdecimal():
             key = f"systems.{stream.system}.streams.{stream.stream}.replication.factor"
             raise ConfigError(f"{key}: '{copies}' is not a whole number", key=key)
-        wanted = {
-            stream.stream: {
-                "num_partitions": partitions,
-                "replication_factor": int(copies),
-                "configs": configs,
-            }
-        }
-        if self._is_there(
-            stream, partitions
-        ):  # so that a job that starts again needs none of those brokers that make topics
+        # Asked first, so that a job that starts again needs none of those brokers that make topics.
+        if self._is_there(stream, partitions):
             return False
+        topic = {"num_partitions": partitions, "replication_factor": int(copies), "configs": configs}
+
+        def make() -> None:
+            self._admin().create_topics({stream.stream: topic}, wait_for_metadata=True)
+
         try:
-            self._asked(
-                f"creating {stream}", lambda: self._admin().create_topics(wanted, wait_for_metadata=True)
-            )
+            self._asked(f"creating {stream}", make)
         except StreamSystemError as error:
             if not isinstance(error.__cause__, kafka_errors.TopicAlreadyExistsError):
                 raise

@@ -135,19 +135,14 @@ class KafkaCheckpointManager(CheckpointManager):
         self._catch_up()
         rules.check_claim(self._job, self._state.generation, generation, container)
         holder = uuid.uuid4().hex
-        offset, counts = self._append(
-            Claimed(generation=generation, container=container, holder=holder, who=who(now_ms))
-        )
+        entry = Claimed(generation=generation, container=container, holder=holder, who=who(now_ms))
+        offset, counts = self._append(entry)
         last = self._state.generation
         assert last is not None
         if not counts and self._state.holder(container) != holder:
             raise rules.superseded(self._job, container, last.number, who=self._state.opened_by)
-        self._claim = Claim(
-            generation,
-            container,
-            holder,
-            tuple(last.assignment[container]) if last.number == generation else (),
-        )
+        tasks = tuple(last.assignment[container]) if last.number == generation else ()
+        self._claim = Claim(generation, container, holder, tasks)
         self._state.check(generation, container, holder)
         return offset + 1
 
@@ -273,12 +268,11 @@ class KafkaCheckpointManager(CheckpointManager):
             )
             offset, counts = self._append(entry)
             opened = self._state.generation
-            trimmed = (
-                offset < self._begun
-                and opened is not None
-                and (opened.number, self._state.opened_by) == (number, entry.who)
-            )
-            if opened is not None and (counts or trimmed):
+            if opened is None:
+                continue
+            # A snapshot may have taken its place before it was read back.
+            is_ours = (opened.number, self._state.opened_by) == (number, entry.who)
+            if counts or (offset < self._begun and is_ours):
                 self._trim()
                 return opened
         raise CheckpointError(
@@ -321,10 +315,8 @@ class KafkaCheckpointManager(CheckpointManager):
 
     def _write(self, entry: Entry) -> int:
         data, doing = encode(entry), f"writing checkpoints to {self._stream}"
-        most_s, until = (
-            StallDetector(self._settings).most_s,
-            time.monotonic() + self._settings.patience_ms / 1000,
-        )
+        most_s = StallDetector(self._settings).most_s
+        until = time.monotonic() + self._settings.patience_ms / 1000
         largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
         if self._producer is None:
             self._producer = new_producer(self._settings, **largest)
@@ -428,8 +420,8 @@ class KafkaCheckpointManager(CheckpointManager):
     def _gone(self) -> CheckpointError:
         return CheckpointError(
             f"job {self._job}: its checkpoints are gone: the topic {self._stream.stream} was deleted. The "
-            "next start makes it again, and "
-            "begins without checkpoints, where systems.<s>.samza.offset.default says"
+            "next start makes it again, and begins without checkpoints, where "
+            "systems.<s>.samza.offset.default says"
         )
 
     def _poll(self, timeout_ms: int) -> list[Any]:
@@ -489,8 +481,8 @@ class KafkaCheckpointManager(CheckpointManager):
             if record.offset == self._begun > 0 and not counts:
                 raise CheckpointError(
                     f"{self._stream}: the records before offset {record.offset} are gone, and no snapshot "
-                    "has what they were: was the "
-                    "topic's retention changed? Delete the topic to begin without checkpoints"
+                    "has what they were: was the topic's retention changed? Delete the topic to begin "
+                    "without checkpoints"
                 )
             self._next = record.offset + 1
             found = found or (counts and record.offset == wanted)

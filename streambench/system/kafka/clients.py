@@ -112,10 +112,8 @@ class LookUps:
         wanted = list(partitions)
         if not wanted:
             return {}
-        end, stalled = (
-            time.monotonic() + (self._settings.patience_ms if timeout_ms is None else timeout_ms) / 1000,
-            False,
-        )
+        patience_ms = self._settings.patience_ms if timeout_ms is None else timeout_ms
+        end, stalled = time.monotonic() + patience_ms / 1000, False
         while True:
             try:
                 if self._consumer is None:
@@ -176,12 +174,8 @@ def slow_logged(settings: Settings, doing: str) -> Iterator[None]:
     def warn() -> None:
         rest = _SLOW_AFTER_S
         while not done.wait(rest):
-            log.warning(
-                "%s: %s has taken %.0f seconds so far",
-                settings.system,
-                doing,
-                time.monotonic() - began,
-            )
+            seconds = time.monotonic() - began
+            log.warning("%s: %s has taken %.0f seconds so far", settings.system, doing, seconds)
             rest = _SLOW_AGAIN_S
 
     threading.Thread(target=warn, name="kafka-slow", daemon=True).start()
@@ -274,9 +268,8 @@ def unreachable(settings: Settings, doing: str = "", *, why: str = "") -> Stream
     said = f" ({why})" if why else ""
     return StreamSystemError(
         f"{doing}no Kafka broker answers at {where}; is it running (streambench kafka start), and is "
-        f"{key}.bootstrap.servers right? Where "
-        f"it wants TLS or a password, check {key}.consumer.security.protocol, {key}.consumer.ssl.* and "
-        f"{key}.consumer.sasl.*{said}"
+        f"{key}.bootstrap.servers right? Where it wants TLS or a password, check "
+        f"{key}.consumer.security.protocol, {key}.consumer.ssl.* and {key}.consumer.sasl.*{said}"
     )
 
 
@@ -285,15 +278,12 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
 
     def connected(**given: Any) -> Any:
         # To connect may take no longer than an answer: a broker that is silent takes connections, too.
-        connecting_ms = min(_CONNECT_MS, given["request_timeout_ms"])
-        connections.append(
-            kind.DEFAULT_CONFIG["kafka_client"](
-                **{**given, "socket_connection_setup_timeout_ms": connecting_ms}
-            )
-        )
-        _ask_each(connections[-1]._manager, int(options["bootstrap_timeout_ms"]))
-        _keep_requests(connections[-1])
-        return connections[-1]
+        given["socket_connection_setup_timeout_ms"] = min(_CONNECT_MS, given["request_timeout_ms"])
+        client = kind.DEFAULT_CONFIG["kafka_client"](**given)
+        connections.append(client)
+        _ask_each(client._manager, int(options["bootstrap_timeout_ms"]))
+        _keep_requests(client)
+        return client
 
     began = time.monotonic()
     try:

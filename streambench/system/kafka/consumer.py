@@ -63,13 +63,10 @@ class KafkaConsumer(ChunkConsumer):
         self._looked = self._answered = 0.0
         # Nothing that it is asked is worth waiting for: not for a reader, and not for a caller that wants the
         # reader to stop.
-        hasty = {
-            **settings.admin,
-            "request_timeout_ms": min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS)),
-        }
-        self._admin = KafkaAdmin(
-            msgspec.structs.replace(settings, admin=hasty, patience_ms=min(_ASK_MS, settings.patience_ms))
-        )
+        request_ms = min(_ASK_MS, settings.admin.get("request_timeout_ms", _ASK_MS))
+        hasty = {**settings.admin, "request_timeout_ms": request_ms}
+        patience_ms = min(_ASK_MS, settings.patience_ms)
+        self._admin = KafkaAdmin(msgspec.structs.replace(settings, admin=hasty, patience_ms=patience_ms))
         self._identities: dict[str, str | None] = {}
         self._checked = 0.0
         self._most = int(settings.consumer["max_poll_records"])
@@ -89,9 +86,8 @@ class KafkaConsumer(ChunkConsumer):
         for partition, offset in self._next.items():
             # Behind the end of what can be read there may be messages of a transaction that is still open.
             if offset < oldest[partition] or (offset > upcoming[partition] and not self._is_read_committed()):
-                raise _outside(
-                    self._ssps[partition], offset, oldest[partition], upcoming[partition], self._rewind
-                )
+                ssp = self._ssps[partition]
+                raise _outside(ssp, offset, oldest[partition], upcoming[partition], self._rewind)
         self._check_topics()
         self._assign()
         self._answered = time.monotonic()
@@ -231,9 +227,8 @@ class KafkaConsumer(ChunkConsumer):
                 again = "" if identity is None else " and made again"
                 raise UnknownStreamError(
                     f"{self._settings.system}.{topic} was deleted{again} while it was read; the offsets of "
-                    "its checkpoints are no longer valid: start again without it, or rewind the job to where "
-                    "it is to begin ("
-                    f"{self._rewind})"
+                    "its checkpoints are no longer valid: start again without it, or rewind the job to "
+                    f"where it is to begin ({self._rewind})"
                 )
 
     def _check_held(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -288,11 +283,9 @@ class KafkaConsumer(ChunkConsumer):
 
 
 def _outside(ssp: SystemStreamPartition, offset: int, oldest: int, upcoming: int, rewind: str) -> OffsetError:
-    why = (
-        "Kafka has deleted it (see the topic's retention.ms)"
-        if offset < oldest
-        else "the topic may have been made again"
-    )
+    why = "the topic may have been made again"
+    if offset < oldest:
+        why = "Kafka has deleted it (see the topic's retention.ms)"
     return OffsetError(
         f"{ssp}: offset {offset} is outside of what the partition holds, {oldest} to {upcoming}: {why}; "
         f"rewind the job to one of these: {rewind}"

@@ -49,11 +49,8 @@ class KafkaSystemFactory(SystemFactory):
         from streambench.system.kafka.checkpoints import KafkaCheckpointManager
         from streambench.system.kafka.exactly_once import TransactionalCheckpointManager
 
-        kind = (
-            TransactionalCheckpointManager
-            if config.text("task.processing.guarantee") == "exactly-once"
-            else KafkaCheckpointManager
-        )
+        is_exact = config.text("task.processing.guarantee") == "exactly-once"
+        kind = TransactionalCheckpointManager if is_exact else KafkaCheckpointManager
         return kind(settings, job, keep=config.integer("task.checkpoint.history"))
 
     def holds_checkpoints(self, stream: str) -> bool:

@@ -49,27 +49,23 @@ class Open(Struct, frozen=True):
         if self.is_live:
             return (
                 f"{where}: the transaction of {self.identity} is open from offset {self.start} on {who}: "
-                "its producer has died, or takes "
-                f"long. What is behind it can be read when {self.identity} is started again, or after its "
-                "producer.transaction.timeout.ms, when Kafka ends it"
+                f"its producer has died, or takes long. What is behind it can be read when {self.identity} "
+                "is started again, or after its producer.transaction.timeout.ms, when Kafka ends it"
             )
         repair = (
             f"streambench kafka repair {system}.{topic} -c JOB.properties, or kafka-transactions.sh abort "
-            f"--topic {topic} --partition "
-            f"{number} --start-offset {self.start}"
+            f"--topic {topic} --partition {number} --start-offset {self.start}"
         )
         if self.state is None:
             return (
                 f"{where}: a transaction is open at offset {self.start} {who}, and no broker says whose it "
-                "is: it hangs, or this user may "
-                "not describe its transactional id. What is behind it is not read before it ends. Look with "
-                "a user who has the right "
-                f"DESCRIBE on all transactional ids. If it hangs, end it: {repair} (the first with --force)"
+                "is: it hangs, or this user may not describe its transactional id. What is behind it is not "
+                "read before it ends. Look with a user who has the right DESCRIBE on all transactional ids. "
+                f"If it hangs, end it: {repair} (the first with --force)"
             )
         return (
             f"{where}: a transaction hangs at offset {self.start} {who}: a broker was killed while it ended "
-            "it, and now it does not end. What "
-            f"is behind it is not read before it is ended: {repair}"
+            f"it, and now it does not end. What is behind it is not read before it is ended: {repair}"
         )
 
     def abort(self, admin: Any) -> None:

@@ -105,10 +105,8 @@ class KafkaProducer(SenderProducer):
             )
         limit = self._limits.of(topic)
         held = self._held
-        batch_size, clients = (
-            min(int(self._settings.producer["batch_size"]), max(1, limit // 2)),
-            self._clients,
-        )
+        batch_size = min(int(self._settings.producer["batch_size"]), max(1, limit // 2))
+        clients = self._clients
         if held is None:
             self._client(batch_size)
         ssps: dict[int, SystemStreamPartition] = {}
@@ -160,20 +158,22 @@ class KafkaProducer(SenderProducer):
         self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
     ) -> None:
         if self._held is None:
-            ends = self._admin.high_watermarks(
-                [TopicPartition(ssp.stream, ssp.partition) for ssp in partitions]
-            )
-            self._ends.update({ssp: ends[TopicPartition(ssp.stream, ssp.partition)] for ssp in partitions})
+            self._ends.update(self._high_watermarks(partitions))
+
+    def _high_watermarks(
+        self, partitions: Collection[SystemStreamPartition]
+    ) -> dict[SystemStreamPartition, int]:
+        if not partitions:
+            return {}
+        of = {ssp: TopicPartition(ssp.stream, ssp.partition) for ssp in partitions}
+        found = self._admin.high_watermarks(of.values())
+        return {ssp: found[partition] for ssp, partition in of.items()}
 
     def ends(self, partitions: Collection[SystemStreamPartition]) -> Mapping[SystemStreamPartition, str]:
         own = {ssp: self._ends[ssp] for ssp in partitions if ssp in self._ends}
-        there = (
-            self._admin.high_watermarks([TopicPartition(ssp.stream, ssp.partition) for ssp in own])
-            if own
-            else {}
-        )
+        there = self._high_watermarks(own)
         for ssp, end in own.items():
-            upcoming = there[TopicPartition(ssp.stream, ssp.partition)]
+            upcoming = there[ssp]
             if upcoming > end:
                 raise self._not_alone(
                     ssp, f"the changes of state here end at offset {end}, and the partition at {upcoming}"
@@ -185,9 +185,8 @@ class KafkaProducer(SenderProducer):
         if str(isolation).lower() != "read_committed":
             raise ConfigError(
                 f"systems.{self._settings.system}.consumer.isolation.level={isolation}: exactly-once reads "
-                "its changelogs from here, and "
-                "must not see what was never committed; leave it away (an input that is to be read so can "
-                "have a system of its own)",
+                "its changelogs from here, and must not see what was never committed; leave it away (an "
+                "input that is to be read so can have a system of its own)",
                 key=f"systems.{self._settings.system}.consumer.isolation.level",
             )
         self._held = {}
@@ -303,24 +302,19 @@ class KafkaProducer(SenderProducer):
 
     def _check_alone(self, ssp: SystemStreamPartition, offset: int) -> None:
         expected = self._ends[ssp]
-        self._ends[ssp] = (
-            offset if offset >= 0 else expected
-        ) + 1  # of what was acknowledged twice Kafka may not give it
+        # Of what was acknowledged twice Kafka may not give it.
+        self._ends[ssp] = (offset if offset >= 0 else expected) + 1
         if offset not in (expected, -1) and self._failure is None:
             self._failure = self._not_alone(
                 ssp, f"a change of state was to get offset {expected} and got {offset}"
             )
 
     def _not_alone(self, ssp: SystemStreamPartition, seen: str) -> StreamSystemError:
+        twice = ", as it does where changes are there twice: they were not acknowledged and sent again"
         return StreamSystemError(
             f"{ssp}: {seen}: something else writes to this partition, which belongs to one task of one job "
-            "alone. If it was an older run "
-            "of the job, the next start sets it right"
-            + (
-                ", as it does where changes are there twice: they were not acknowledged and sent again"
-                if ssp in self._resent
-                else ""
-            )
+            "alone. If it was an older run of the job, the next start sets it right"
+            f"{twice if ssp in self._resent else ''}"
         )
 
     def _refused(self, ssp: SystemStreamPartition, error: Exception) -> StreamSystemError:

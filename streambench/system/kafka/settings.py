@@ -31,9 +31,8 @@ LEASES = "__streambench_lease_"
 """The beginning of the names of consumer groups, whose members work for a job."""
 
 _BOOTSTRAP_MS = 5_000
-_BACKOFF_MS = (
-    20  # a client waits so long for what it does not know of a topic yet: by default five times as long
-)
+# A client waits so long for what it does not know of a topic yet: by default five times as long.
+_BACKOFF_MS = 20
 _ADMIN_MS = 10_000  # what one broker does not answer in this time another may answer at once
 _FETCHED_MS = 500  # how much longer than a fetch may be held back its answer may take
 _BATCH_BYTES = 64 << 10

@@ -51,6 +51,5 @@ class SizeLimits:
         """The error for a message of this size."""
         return MessageTooLargeError(
             f"{ssp}: a message of {size} bytes (key, value and headers); it takes {self.of(ssp.stream)}, by "
-            "the topic's max.message.bytes "
-            f"or by systems.{ssp.system}.producer.max.request.size"
+            f"the topic's max.message.bytes or by systems.{ssp.system}.producer.max.request.size"
         )

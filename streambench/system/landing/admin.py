@@ -8,7 +8,7 @@ from typing import Any
 
 from streambench.config import Config
 from streambench.errors import StreamExistsError, StreamSystemError, UnknownStreamError, do_all
-from streambench.model import PartitionMetadata, SystemStream
+from streambench.model import PartitionMetadata, StreamsMetadata, SystemStream
 from streambench.system.api import SystemAdmin
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.streams import Log, LogStream
@@ -32,7 +32,7 @@ class LandedAdmin(LogAdmin):
         self._source = source
         self._config = config
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         return {stream: self._of(stream) for stream in streams}
 
     def prepare(self, stream: SystemStream) -> tuple[int, int]:
@@ -106,8 +106,7 @@ class LandedLog(Log):
         except UnknownStreamError:
             raise UnknownStreamError(
                 f"nothing of {self.system}.{name} has been landed yet in the log '{self.name}' "
-                f"({self.path}): a job that reads it, or "
-                "'streambench land', receives it"
+                f"({self.path}): a job that reads it, or 'streambench land', receives it"
             ) from None
 
     def streams(self) -> list[str]:

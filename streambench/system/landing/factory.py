@@ -54,11 +54,9 @@ class LandedSystemFactory(SystemFactory):
     ) -> LandedConsumer:
         """The consumer of a container, which receives ``streams`` as well, unless the configuration leaves
         that to others. ``who``: its job."""
-        receiver = (
-            self.get_receiver(system, config, metrics, streams, who)
-            if config.boolean(f"{landing_key(system)}.receive")
-            else None
-        )
+        receiver = None
+        if config.boolean(f"{landing_key(system)}.receive"):
+            receiver = self.get_receiver(system, config, metrics, streams, who)
         admin = self.get_admin(system, config, metrics)
         log = LandedLog(log_of(self.target, config), system)
         return LandedConsumer(system, log, admin, metrics, receiver, config.integer("task.shutdown.ms"))

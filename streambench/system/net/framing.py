@@ -166,11 +166,9 @@ class Framing(ABC):
     def _checked(self, what: str, message: Any) -> bytes:
         if type(message) is not bytes:
             kind = "None" if message is None else f"a {type(message).__name__}"
-            remedy = (
-                "only framing=envelope carries None"
-                if message is None
-                else "set a serde, for example samza.msg.serde=json"
-            )
+            remedy = "set a serde, for example samza.msg.serde=json"
+            if message is None:
+                remedy = "only framing=envelope carries None"
             raise SerdeError(f"{self._stream}: {what} is bytes, and this message is {kind}: {remedy}")
         if len(message) > self._most:
             self._refuse(len(message))

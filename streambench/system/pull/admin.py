@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from streambench.config import Config
 from streambench.errors import StreamExistsError, UnknownStreamError
-from streambench.model import OLDEST, PartitionMetadata, SystemStream, SystemStreamPartition
+from streambench.model import OLDEST, PartitionMetadata, StreamsMetadata, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemAdmin
 from streambench.system.pull.failure import named
 from streambench.system.pull.positions import Positions
@@ -46,7 +46,7 @@ class PullAdmin(SystemAdmin):
             raise UnknownStreamError(f"there is no stream {stream}")
         return number
 
-    def metadata(self, streams: Iterable[SystemStream]) -> dict[SystemStream, dict[int, PartitionMetadata]]:
+    def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         return {
             stream: {number: self._of(stream, number) for number in range(self.partitions(stream))}
             for stream in streams

@@ -258,9 +258,8 @@ class _PartitionReader:
         elif now - self._lacks_since >= _SAID_AFTER_S and not self._warned_of_lack:
             self._warned_of_lack = True
             log.warning(
-                "%s: get_message returns nothing behind %s, but bounds() names %s: the partition counts "
-                "as caught up only when that was "
-                "read, or bounds() says otherwise",
+                "%s: get_message returns nothing behind %s, but bounds() names %s: the partition counts as "
+                "caught up only when that was read, or bounds() says otherwise",
                 self.ssp,
                 self._position if self._last is None else self._last,
                 lacking,

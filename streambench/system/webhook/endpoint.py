@@ -299,11 +299,9 @@ async def _not_there(request: Request, error: Exception) -> Response:
     """The answer to what no route takes."""
     assert isinstance(error, HTTPException)
     path = request.url.path
-    reason = (
-        f"nothing is received at {path}"
-        if error.status_code == 404
-        else f"{request.method} is not taken at {path}"
-    )
+    reason = f"{request.method} is not taken at {path}"
+    if error.status_code == 404:
+        reason = f"nothing is received at {path}"
     return JSONResponse({"error": reason}, error.status_code, error.headers)
 
 

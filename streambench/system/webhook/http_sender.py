@@ -218,13 +218,9 @@ class HttpSender:
         """Post messages as one request until it is taken. Raises StreamSystemError."""
         target = messages[0].target
         body = b"\n".join(each.body for each in messages)
-        kind = (
-            "application/x-ndjson"
-            if len(messages) > 1
-            else "application/json"
-            if target.is_json
-            else "application/octet-stream"
-        )
+        kind = "application/json" if target.is_json else "application/octet-stream"
+        if len(messages) > 1:
+            kind = "application/x-ndjson"
         own = {name.lower(): value for name, value in messages[0].headers.items()}
         headers = {"idempotency-key": uuid.uuid4().hex, **own, "content-type": kind}
         url = httpx.URL(target.url)
@@ -272,15 +268,11 @@ class HttpSender:
         except (httpx.UnsupportedProtocol, httpx.LocalProtocolError) as error:
             return _Attempt(f"cannot be done: {error}", again=False)
         except httpx.TransportError as error:
-            is_untrusted = isinstance(
-                error.__cause__, ssl.SSLCertVerificationError
-            ) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-            hint = (
-                f" (systems.{target.stream.system}.post.ca names certificates to trust)"
-                if is_untrusted
-                else ""
-            )
-            return _Attempt(f"failed: {described(error)}{hint}", again=not is_untrusted)
+            what, cause = f"failed: {described(error)}", error.__cause__
+            if isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+                hint = f"systems.{target.stream.system}.post.ca names certificates to trust"
+                return _Attempt(f"{what} ({hint})", again=False)
+            return _Attempt(what, again=True)
         status = response.status_code
         answer = target.credentials.without_secrets(answer)[:_MOST_OF_BODY]
         what = f"was answered {status} {response.reason_phrase}".rstrip() + (f": {answer}" if answer else "")

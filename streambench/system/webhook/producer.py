@@ -74,11 +74,9 @@ class WebhookProducer(SystemProducer):
             self._queues[stream] = 0
         key, message = envelope.key, envelope.message
         if type(message) is not bytes:
-            what = (
-                "None, and there is nothing to post"
-                if message is None
-                else f"a {type(message).__name__}, not bytes: set a serde"
-            )
+            what = f"a {type(message).__name__}, not bytes: set a serde"
+            if message is None:
+                what = "None, and there is nothing to post"
             raise SerdeError(f"{stream}: what is to be posted is {what}")
         if key is not None and type(key) is not bytes:
             serde = f"systems.{stream.system}.samza.key.serde"

@@ -204,8 +204,7 @@ class WebhookSettings:
             known = ", ".join(map(str, self.streams())) or "none"
             raise UnknownStreamError(
                 f"there is no stream {stream}: a webhook stream is there when it is an input (task.inputs) "
-                "or the configuration says "
-                "something of it, such as "
+                "or the configuration says something of it, such as "
                 f"systems.{self.system}.streams.{stream.stream}.path=/{stream.stream}; there are: {known}"
             )
         return self.config.integer(f"systems.{self.system}.streams.{stream.stream}.partitions")
@@ -292,8 +291,7 @@ class WebhookSettings:
         raise self.config.error(
             self._key("host"),
             f"anyone who can reach {host} could send to {stream}: set {token} (or .env, .file) or "
-            "signature.secret; or, if that is meant, "
-            f"{self._key('authentication')}=none",
+            f"signature.secret; or, if that is meant, {self._key('authentication')}=none",
         )
 
     def _has_url(self, stream: SystemStream) -> bool:
@@ -304,11 +302,9 @@ class WebhookSettings:
     def _key(self, name: str, stream: str | None = None, *, own: bool = True) -> str:
         """The key that sets something: the stream's own, if there is one, else the system's (or, not ``own``,
         always that)."""
-        return (
-            f"systems.{self.system}.{name}"
-            if stream is None or not own
-            else self.config.stream_key(self.system, stream, name)
-        )
+        if stream is None or not own:
+            return f"systems.{self.system}.{name}"
+        return self.config.stream_key(self.system, stream, name)
 
     def _header(self, name: str, stream: str, value: str | None) -> str | None:
         """The name of a header, which stands in the setting ``name``. Raises ConfigError where it is none."""
@@ -355,9 +351,8 @@ def check_all_read(
             key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
             raise ConfigError(
                 f"{key}: {stream} has {endpoint.partitions} partitions, of which only "
-                f"{', '.join(map(str, sorted(read[stream])))} would be "
-                "read by what listens here: a webhook is one endpoint, which one container reads as a "
-                "whole. Give the job one container, "
-                f"or land the stream (systems.{stream.system}.samza.landing)",
+                f"{', '.join(map(str, sorted(read[stream])))} would be read by what listens here: a webhook "
+                "is one endpoint, which one container reads as a whole. Give the job one container, or land "
+                f"the stream (systems.{stream.system}.samza.landing)",
                 key=key,
             )

@@ -35,9 +35,8 @@ _HOST = "127.0.0.1"
 _READY_S = 120.0
 _GRACE_S = 15.0
 _QUORUM_GRACE_S = 3.0
-_PORTS = range(
-    20_000, 32_000
-)  # below those that the system hands out by itself: a node that is down keeps its port
+# Below those that the system hands out by itself: a node that is down keeps its port.
+_PORTS = range(20_000, 32_000)
 
 _LOGGING = """status=warn
 rootLogger.level=info
@@ -245,11 +244,9 @@ class KafkaNodes:
             if number not in here:
                 for each in (port, controller):
                     if not 0 < each < 65536 or not _is_free(each):
-                        hint = (
-                            "choose another with --port"
-                            if each == port
-                            else f"stop that program, or delete {self.directory} to begin again"
-                        )
+                        hint = f"stop that program, or delete {self.directory} to begin again"
+                        if each == port:
+                            hint = "choose another with --port"
                         raise StreambenchError(
                             f"port {each} cannot be had on {_HOST} (another program may have it); {hint}"
                         )

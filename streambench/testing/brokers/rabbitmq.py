@@ -184,9 +184,8 @@ def find_server() -> str:
             return program
     raise StreambenchError(
         "there is no RabbitMQ here: unpack one with 'make rabbitmq' in a checkout of streambench, or "
-        "install it "
-        "(apt install rabbitmq-server, brew install rabbitmq), or name the program rabbitmq-server, 3.9 or "
-        f"newer, in {PROGRAM}"
+        "install it (apt install rabbitmq-server, brew install rabbitmq), or name the program "
+        f"rabbitmq-server, 3.9 or newer, in {PROGRAM}"
     )
 
 
