@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from streambench.config import Config
 from streambench.errors import MissingExtraError, StreambenchError, described
 
+_Made = TypeVar("_Made")
 _EXTRAS = {
     "fastavro": "avro",
     "ipywidgets": "jupyter",
@@ -99,7 +100,7 @@ def instantiate(
         raise config.error(key, f"cannot make a {name}: {described(error)}") from error
 
 
-def call_promised(make: Callable[..., Any], least: int, *arguments: Any) -> Any:
+def call_promised(make: Callable[..., _Made], least: int, *arguments: Any) -> _Made:
     """Call a plug-in's method and return its result. Where it takes fewer arguments it gets fewer, though not
     less than ``least``: its author needs no others."""
     for count in range(len(arguments), least, -1):

@@ -213,10 +213,7 @@ class Systems:
 
     def consumer(self, system: str, metrics: MetricsRegistry) -> SystemConsumer:
         """A new consumer of a system."""
-        made: SystemConsumer = load.call_promised(
-            self.factory(system).get_consumer, 2, system, self._config, metrics
-        )
-        return made
+        return load.call_promised(self.factory(system).get_consumer, 2, system, self._config, metrics)
 
     def input(
         self, system: str, metrics: MetricsRegistry, streams: Collection[SystemStream], who: str
@@ -231,10 +228,7 @@ class Systems:
 
     def producer(self, system: str, metrics: MetricsRegistry) -> SystemProducer:
         """A new producer of a system."""
-        made: SystemProducer = load.call_promised(
-            self.factory(system).get_producer, 2, system, self._config, metrics
-        )
-        return made
+        return load.call_promised(self.factory(system).get_producer, 2, system, self._config, metrics)
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         """The ``SystemAdmin.metadata`` of streams of any systems."""

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
@@ -14,7 +14,14 @@ from kafka.admin import OffsetSpec
 
 from streambench.errors import ConfigError, StreamExistsError, StreamSystemError, UnknownStreamError
 from streambench.model import StreamsMetadata, SystemStream, SystemStreamPartition
-from streambench.system.kafka.clients import LookUps, new_admin, slow_logged, translated, unreachable
+from streambench.system.kafka.clients import (
+    LookUps,
+    new_admin,
+    no_topic,
+    slow_logged,
+    translated,
+    unreachable,
+)
 from streambench.system.kafka.hanging import Open, find_open, still
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
 from streambench.system.kafka.topics import describe_topics, is_unknown
@@ -36,6 +43,7 @@ _NO_COORDINATOR = (
     kafka_errors.CoordinatorNotAvailableError,
     kafka_errors.NotCoordinatorError,
 )
+_Answer = TypeVar("_Answer")
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -87,9 +95,7 @@ class KafkaAdmin(NumberedAdmin):
         there = self.partitions([stream.stream for stream in wanted])
         for stream in wanted:
             if stream.stream not in there:
-                raise UnknownStreamError(
-                    f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
-                )
+                raise no_topic(self._settings, stream)
         return there
 
     def _known(self, partitions: Iterable[SystemStreamPartition]) -> dict[str, list[int]]:
@@ -119,7 +125,11 @@ class KafkaAdmin(NumberedAdmin):
 
     def exists(self, stream: SystemStream) -> bool:
         """True where there is such a stream."""
-        return stream.stream in self.partitions([stream.stream])
+        return self._count(stream) > 0
+
+    def _count(self, stream: SystemStream) -> int:
+        """The number of its partitions, 0 where there is no such topic."""
+        return len(self.partitions([stream.stream]).get(stream.stream, ()))
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         configs = self._settings.topic(stream.stream, settings)
@@ -146,7 +156,7 @@ class KafkaAdmin(NumberedAdmin):
         return True
 
     def _is_there(self, stream: SystemStream, partitions: int) -> bool:
-        present = len(self.partitions([stream.stream]).get(stream.stream, ()))
+        present = self._count(stream)
         if present not in (0, partitions):
             raise StreamExistsError(
                 f"{stream} is there already, with {present} partitions and not {partitions}"
@@ -154,16 +164,13 @@ class KafkaAdmin(NumberedAdmin):
         return present > 0
 
     def grow(self, stream: SystemStream, partitions: int) -> None:
-        present = len(self.partitions([stream.stream]).get(stream.stream, ()))
+        present = self._count(stream)
         if not present:
             raise UnknownStreamError(f"{stream}: there is no such topic")
         if present < partitions:
             with self._asking(f"adding partitions to {stream}"):
                 self._admin().create_partitions({stream.stream: partitions})
-            self._wait_until(
-                lambda: len(self.partitions([stream.stream]).get(stream.stream, ())) >= partitions,
-                f"{stream} to grow",
-            )
+            self._wait_until(lambda: self._count(stream) >= partitions, f"{stream} to grow")
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
         topic_id = self._topic_ids.get(ssp.stream)
@@ -194,8 +201,7 @@ class KafkaAdmin(NumberedAdmin):
             members: list[dict[str, Any]] = found["members"]
             return members
 
-        answer: list[dict[str, Any]] = self._asked(f"asking for the members of {group}", ask)
-        return answer
+        return self._asked(f"asking for the members of {group}", ask)
 
     def delete(self, stream: SystemStream) -> None:
         with self._asking(f"deleting {stream}"):
@@ -211,12 +217,11 @@ class KafkaAdmin(NumberedAdmin):
         """The topic's limit of a message, in bytes; None where it may not be asked for."""
         from kafka.admin import ConfigResource
 
-        wanted = [ConfigResource("TOPIC", topic)]
+        def ask() -> Any:
+            return self._admin().describe_configs([ConfigResource("TOPIC", topic)], config_filter="all")
+
         try:
-            described = self._asked(
-                f"asking for the settings of {topic}",
-                lambda: self._admin().describe_configs(wanted, config_filter="all"),
-            )
+            described = self._asked(f"asking for the settings of {topic}", ask)
             return int(described["topic"][topic]["max.message.bytes"]["value"])
         except StreamSystemError as error:
             if isinstance(error.__cause__, kafka_errors.AuthorizationError):
@@ -251,9 +256,8 @@ class KafkaAdmin(NumberedAdmin):
             return int(found[partition].offset)
 
         doing = "asking for offsets"
-        oldest: int = self._asked(doing, lambda: asked(OffsetSpec.EARLIEST))
-        end: int = self._asked(doing, lambda: asked(OffsetSpec.LATEST))
-        return oldest, end
+        oldest = self._asked(doing, lambda: asked(OffsetSpec.EARLIEST))
+        return oldest, self._asked(doing, lambda: asked(OffsetSpec.LATEST))
 
     def open_at(self, partition: TopicPartition) -> list[Open]:
         """The transactions that are open at a partition; none where that is not known."""
@@ -276,16 +280,12 @@ class KafkaAdmin(NumberedAdmin):
         seconds where there may be any."""
         numbers = self.partitions([stream.stream]).get(stream.stream)
         if numbers is None:
-            raise UnknownStreamError(
-                f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
-            )
+            raise no_topic(self._settings, stream)
         partitions = [TopicPartition(stream.stream, number) for number in numbers]
 
         def look() -> list[Open]:
-            found: list[Open] = self._asked(
-                f"looking for transactions in {stream}", lambda: find_open(self._admin(), partitions)
-            )
-            return found
+            doing = f"looking for transactions in {stream}"
+            return self._asked(doing, lambda: find_open(self._admin(), partitions))
 
         before = look()
         if all(each.is_live for each in before):
@@ -318,7 +318,7 @@ class KafkaAdmin(NumberedAdmin):
             self._client = new_admin(self._settings)
         return self._client
 
-    def _asked(self, doing: str, ask: Callable[[], Any]) -> Any:
+    def _asked(self, doing: str, ask: Callable[[], _Answer]) -> _Answer:
         """The answer to a question, as soon as a broker gives one: one that was there may be away for a
         while."""
         began = time.monotonic()

@@ -14,7 +14,7 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from streambench.checkpoint import validation as rules
 from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation, LeaseHolder, Work
@@ -68,6 +68,16 @@ class Claim(Struct, frozen=True):
     container: int
     holder: str
     tasks: tuple[str, ...]
+
+    def committed(self, checkpoints: dict[str, Raw], number: int) -> Committed:
+        """The record of a commit of its tasks."""
+        return Committed(
+            generation=self.generation,
+            container=self.container,
+            holder=self.holder,
+            checkpoints=checkpoints,
+            number=number,
+        )
 
 
 class KafkaCheckpointManager(CheckpointManager):
@@ -165,17 +175,10 @@ class KafkaCheckpointManager(CheckpointManager):
         rules.check_tasks(self._job, claim.container, claim.tasks, checkpoints)
         raw = {task: encode_checkpoint(checkpoint) for task, checkpoint in checkpoints.items()}
         self._number += 1
-        entry = Committed(
-            generation=claim.generation,
-            container=claim.container,
-            holder=claim.holder,
-            checkpoints=raw,
-            number=self._number,
-        )
         # It is not known if a record whose writing failed is there: the claim is gone until it has
         # succeeded.
         self._claim = None
-        _, counts = self._append(entry)
+        _, counts = self._append(claim.committed(raw, self._number))
         # Where another container has put a snapshot behind it already, and it was deleted before it was read
         # back, the snapshot has it.
         if not counts and self._state.commits.get(claim.container) != (claim.holder, self._number):

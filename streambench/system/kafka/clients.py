@@ -14,8 +14,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
-from streambench.system.kafka import stall_detector as progress
+from streambench.model import SystemStream
 from streambench.system.kafka.settings import Settings
+from streambench.system.kafka.stall_detector import STALLED_S
 
 log = logging.getLogger(__name__)
 
@@ -116,19 +117,7 @@ class LookUps:
         end, stalled = time.monotonic() + patience_ms / 1000, False
         while True:
             try:
-                if self._consumer is None:
-                    self._consumer = new_consumer(self._settings, **self._changes)
-                    _ask_for_leaders(self._consumer._fetcher)
-                doing = "asking for offsets"
-                with (
-                    translated(self._settings, doing),
-                    slow_logged(self._settings, doing) if timeout_ms is None else nullcontext(),
-                ):
-                    left_s = max(0.001, min(end - time.monotonic(), progress.STALLED_S))
-                    found: dict[TopicPartition, int] = getattr(self._consumer, method)(
-                        wanted, timeout_ms=int(left_s * 1000)
-                    )
-                return found
+                return self._ask_once(method, wanted, end, is_patient=timeout_ms is None)
             except StreamSystemError as error:
                 # A client that has not been answered by now may never be; but one that finds no broker at
                 # first is not to wait.
@@ -149,6 +138,20 @@ class LookUps:
                     ) from None
                 self.close()
                 time.sleep(0.05)
+
+    def _ask_once(
+        self, method: str, wanted: list[TopicPartition], end: float, *, is_patient: bool
+    ) -> dict[TopicPartition, int]:
+        if self._consumer is None:
+            self._consumer = new_consumer(self._settings, **self._changes)
+            _ask_for_leaders(self._consumer._fetcher)
+        doing = "asking for offsets"
+        slow = slow_logged(self._settings, doing) if is_patient else nullcontext()
+        with translated(self._settings, doing), slow:
+            left_s = max(0.001, min(end - time.monotonic(), STALLED_S))
+            ask = getattr(self._consumer, method)
+            found: dict[TopicPartition, int] = ask(wanted, timeout_ms=int(left_s * 1000))
+        return found
 
 
 def _ask_for_leaders(fetcher: Any) -> None:
@@ -217,25 +220,17 @@ def patiently(make: Callable[[], Any], until: float) -> Any:
 
 
 @contextmanager
-def translated(settings: Settings, doing: str, **more: type[StreambenchError]) -> Iterator[None]:
-    """Raise what kafka-python raises as an error of ours. ``doing``: for the sentence; ``more``: other
-    errors, by the names of its own."""
+def translated(settings: Settings, doing: str) -> Iterator[None]:
+    """Raise what kafka-python raises as an error of ours. ``doing``: for the sentence."""
     try:
         yield
     except kafka_errors.KafkaError as error:
-        raise as_ours(settings, doing, error, more) from error
+        raise as_ours(settings, doing, error) from error
 
 
-def as_ours(
-    settings: Settings,
-    doing: str,
-    error: BaseException,
-    more: Mapping[str, type[StreambenchError]] | None = None,
-) -> StreambenchError:
+def as_ours(settings: Settings, doing: str, error: BaseException) -> StreambenchError:
     """An error of kafka-python in our words."""
     name = type(error).__name__
-    if more and name in more:
-        return more[name](f"{doing}: {error}")
     if isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
         return UnknownStreamError(f"{doing}: Kafka has no such topic or partition ({settings.system})")
     if isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)):
@@ -250,6 +245,11 @@ def as_ours(
         )
     said = _SAID.search(str(error))
     return StreamSystemError(f"{doing}{name}: {said[2] if said else _without_secrets(settings, str(error))}")
+
+
+def no_topic(settings: Settings, stream: SystemStream) -> UnknownStreamError:
+    """The error for a stream that the cluster does not have."""
+    return UnknownStreamError(f"{stream}: there is no such topic at {','.join(settings.servers)}")
 
 
 def unreachable(settings: Settings, doing: str = "", *, why: str = "") -> StreamSystemError:

@@ -14,7 +14,7 @@ from streambench.checkpoint.stored_checkpoints import encode, encode_checkpoint
 from streambench.errors import StreambenchError, StreamSystemError
 from streambench.model import SystemStreamPartition
 from streambench.rows import Rows
-from streambench.system.kafka.checkpoint_topic import Claimed, Committed
+from streambench.system.kafka.checkpoint_topic import Claimed
 from streambench.system.kafka.checkpoints import TRIM_EVERY, Claim, KafkaCheckpointManager, who
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.transactions import TRIES, DoubtError, Transactions
@@ -129,34 +129,24 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
             wanted = made[self._number] = checkpoints(ends)
             rules.check_tasks(self._job, claim.container, claim.tasks, wanted)
             raw = {task: encode_checkpoint(checkpoint) for task, checkpoint in wanted.items()}
-            return encode(
-                Committed(
-                    generation=claim.generation,
-                    container=claim.container,
-                    holder=claim.holder,
-                    checkpoints=raw,
-                    number=self._number,
-                )
-            )
+            return encode(claim.committed(raw, self._number))
 
-        doubts = _Doubts(self._settings)
-        while True:
+        where, doubts = f"job {self._job}, container {claim.container}", _Doubts(self._settings)
+        done = 0
+        while done not in made:
             self._number += 1
             try:
                 transactions.run(rows, record, doubts.end)
                 done = self._number
-                break
             except DoubtError as doubt:
-                where = f"job {self._job}, container {claim.container}"
                 log.warning(
                     "%s: it is not certain what came of a commit, so it is looked for: %s", where, doubt
                 )
                 done = self._resolved(claim, transactions, doubt, doubts.end)
-                if done in made:
-                    log.warning("%s: the commit is there", where)
-                    break
-                doubts.add(doubt)
-                log.warning("%s: the commit is not there; it is made again", where)
+                if done not in made:
+                    doubts.add(doubt)
+                fate = "is there" if done in made else "is not there; it is made again"
+                log.warning("%s: the commit %s", where, fate)
             except BaseException:
                 self._take_back(transactions)
                 raise

@@ -25,7 +25,14 @@ from streambench.rows import Rows
 from streambench.system.adapters import SenderProducer
 from streambench.system.api import Sender
 from streambench.system.kafka.admin import KafkaAdmin
-from streambench.system.kafka.clients import abandon, as_ours, new_producer, replacement, unreachable
+from streambench.system.kafka.clients import (
+    abandon,
+    as_ours,
+    new_producer,
+    no_topic,
+    replacement,
+    unreachable,
+)
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
@@ -100,9 +107,7 @@ class KafkaProducer(SenderProducer):
     def sender(self, stream: SystemStream) -> Sender:
         topic = stream.stream
         if not self._admin.exists(stream):
-            raise UnknownStreamError(
-                f"{stream}: there is no such topic at {','.join(self._settings.servers)}"
-            )
+            raise no_topic(self._settings, stream)
         limit = self._limits.of(topic)
         held = self._held
         batch_size = min(int(self._settings.producer["batch_size"]), max(1, limit // 2))
@@ -324,9 +329,8 @@ class KafkaProducer(SenderProducer):
         if isinstance(error, kafka_errors.KafkaTimeoutError):
             if self._admin.identities([ssp.stream]).get(ssp.stream, "") is None:
                 return UnknownStreamError(f"{ssp.system_stream} was deleted while it was written to")
-            return unreachable(
-                self._settings, f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)"
-            )
+            why = f"{doing}: not acknowledged in time (systems.{ssp.system}.patience.ms)"
+            return unreachable(self._settings, why)
         if isinstance(error, kafka_errors.KafkaError):
             ours = as_ours(self._settings, doing, error)
             return ours if isinstance(ours, StreamSystemError) else StreamSystemError(str(ours))

@@ -9,7 +9,7 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
-from streambench.system.api import SystemAdmin, SystemFactory, SystemProducer
+from streambench.system.api import SystemFactory, SystemProducer
 from streambench.system.landing.admin import LandedAdmin, LandedLog
 from streambench.system.landing.consumer import LandedConsumer
 from streambench.system.landing.receiver import Receiver
@@ -85,14 +85,12 @@ class LandedSystemFactory(SystemFactory):
         return Receiver(system, streams, self.target, self.source, config, metrics, who=who)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
-        made: SystemProducer = load.call_promised(self.source.get_producer, 2, system, config, metrics)
-        return made
+        return load.call_promised(self.source.get_producer, 2, system, config, metrics)
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LandedAdmin:
         """Raises ConfigError where there is nothing to be gained by landing."""
-        source: SystemAdmin = load.call_promised(
-            self.source.get_admin, 2, system, config, metrics or MetricsRegistry()
-        )
+        parts = system, config, metrics or MetricsRegistry()
+        source = load.call_promised(self.source.get_admin, 2, *parts)
         if source.replayable:
             source.close()
             raise config.error(

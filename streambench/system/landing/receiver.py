@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -171,27 +171,12 @@ class Receiver:
         """Land what is held until ``stop`` is set, or more could be had."""
         streams = [each for each in self.streams if each.stream in self._holds.held]
         elsewhere = frozenset(each.stream for each in self.streams if each not in streams)
-        parts = self.system, self._config, self._metrics
-        source_admin = load.call_promised(self._source.get_admin, 2, *parts)
-        admin = LandedAdmin(self.system, log_of(self.target, self._config), source_admin, self._config)
-        with closing(admin):
-            partitions = [
-                partition
-                for stream in streams
-                for partition in self._partitions(stream, *admin.prepare(stream))
-            ]
-        consumer = load.call_promised(self._source.get_consumer, 2, *parts)
+        partitions = self._prepared(streams)
+        consumer = load.call_promised(self._source.get_consumer, 2, self.system, self._config, self._metrics)
         producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
         try:
             producer.start()
-            landing = _Landing(
-                consumer,
-                producer,
-                {partition.ssp: partition for partition in partitions},
-                self._letters,
-                self._linger_s,
-                self._holds,
-            )
+            landing = _Landing(consumer, producer, partitions, self._letters, self._linger_s, self._holds)
             landing.start()
             self._holds.taken_over = False
             look_at = time.monotonic() + _RETRY_S
@@ -202,9 +187,7 @@ class Receiver:
                 if count:
                     self.landed.inc(count - (self._letters.refused.count - refused))
                     self._flushes.inc()
-                behind = {
-                    partition.ssp.stream for partition in partitions if not consumer.at_head(partition.ssp)
-                }
+                behind = {ssp.stream for ssp in partitions if not consumer.at_head(ssp)}
                 self.heads = elsewhere.union(each.stream for each in streams if each.stream not in behind)
                 if not count and consumer.polled_by_loop:
                     stop.wait(_REST_S)
@@ -216,12 +199,23 @@ class Receiver:
             self.heads = None
             do_all([consumer.stop, producer.stop, self._letters.stop])
 
-    def _partitions(self, stream: SystemStream, sent: int, landed: int) -> list[_Partition]:
-        target = SystemStream(self.target, f"{self.system}.{stream.stream}")
-        key = f"systems.{self.system}.streams.{stream.stream}.partitions"
-        deal = _Dealer(landed) if self._config.get(key, "").strip() and landed != sent else None
-        ssps = [SystemStreamPartition(stream.system, stream.stream, number) for number in range(sent)]
-        return [_Partition(ssp, target, deal) for ssp in ssps]
+    def _prepared(self, streams: Iterable[SystemStream]) -> dict[SystemStreamPartition, _Partition]:
+        """Have streams of the log to land in; the partitions of their sources."""
+        found = {}
+        source = load.call_promised(self._source.get_admin, 2, self.system, self._config, self._metrics)
+        with closing(
+            LandedAdmin(self.system, log_of(self.target, self._config), source, self._config)
+        ) as admin:
+            for stream in streams:
+                sent, landed = admin.prepare(stream)
+                target = SystemStream(self.target, f"{self.system}.{stream.stream}")
+                key = f"systems.{self.system}.streams.{stream.stream}.partitions"
+                is_configured = bool(self._config.get(key, "").strip())
+                deal = _Dealer(landed) if is_configured and landed != sent else None
+                for number in range(sent):
+                    ssp = SystemStreamPartition(stream.system, stream.stream, number)
+                    found[ssp] = _Partition(ssp, target, deal)
+        return found
 
 
 class _Dealer:
