@@ -258,8 +258,7 @@ class KafkaCheckpointManager(CheckpointManager):
             self._read_to(self._admin.readable(self._partition)[1])
             checked()  # what is refused stops nothing
             self._close_last(now_ms)
-            merged, last = checked(), self._state.generation
-            number = 1 if last is None else last.number + 1
+            merged, number = checked(), self._state.next_number()
             entry = Opened(
                 number=number,
                 assignment=None if assignment is None else as_text(assignment),

@@ -26,12 +26,12 @@ from streambench.system.net.acks import Acks
 from streambench.system.net.connection import NOT_NOW, Connection, is_exhausted
 from streambench.system.net.framing import Framing
 from streambench.system.net.settings import TcpSettings
+from streambench.system.net.slots import LITTLE, Slots
 
 log = logging.getLogger(__name__)
 
 _BACKLOG = 4096
 _MOST_AT_ONCE = 128 << 10
-_LITTLE = 16 << 10  # no less than a record of TLS, so that none is left in between
 _ACCEPTED_AT_ONCE = 32
 _CLOSING_S = 2.0
 _CLOSING_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class Listener:
 
     Its memory is bounded. One read of one socket limits what has arrived and was not taken. Of an unfinished
     message a connection holds a little. It needs a slot to hold as much as a message may have, and
-    ``unfinished_bytes`` limits the slots. Connections that wait for one are not read.
+    ``unfinished_bytes`` limits the slots.
     ``unacknowledged_bytes`` limits what was delivered and is not acknowledged.
     """
 
@@ -96,10 +96,8 @@ class Listener:
         """Of what is not acknowledged: offsets, and how many bytes had arrived when those before them were
         delivered."""
         self._buffer = memoryview(bytearray(_MOST_AT_ONCE))
-        # A connection needs a slot to hold more than a little of an unfinished message.
-        self._free_slots = max(1, settings.unfinished_bytes // settings.max_message_bytes)
-        self._without_slot: dict[Connection, None] = {}
-        """Those that are not read until a slot is free."""
+        slots = max(1, settings.unfinished_bytes // settings.max_message_bytes)
+        self._slots = Slots(slots, self.selector)
         self._answered_later: dict[Connection, None] = {}
         self._silent: dict[Connection, None] = {}
         """Those on which no message has come, the oldest first."""
@@ -205,10 +203,10 @@ class Listener:
     def _serve(self, connection: Connection | None, now: float) -> None:
         if connection is None:
             self._accept(now)
-        elif not connection.is_closed and connection not in self._without_slot:
+        elif not connection.is_closed and connection not in self._slots.waiting:
             try:
-                much = connection.has_slot or self._free_slots > 0
-                size = connection.sock.recv_into(self._buffer, _MOST_AT_ONCE if much else _LITTLE)
+                most = _MOST_AT_ONCE if self._slots.may_hold_much(connection) else LITTLE
+                size = connection.sock.recv_into(self._buffer, most)
             except NOT_NOW:
                 return
             except OSError as error:
@@ -239,31 +237,7 @@ class Listener:
             connection.began = None
         elif connection.began is None or messages:
             connection.began = now
-        self._adjust_slot(connection)
-
-    def _adjust_slot(self, connection: Connection) -> None:
-        """Give a connection with a long unfinished message a slot, or do not read it until one is free."""
-        needs_much = connection.splitter.unfinished > _LITTLE
-        if needs_much and not connection.has_slot:
-            if self._free_slots > 0:
-                self._free_slots -= 1
-                connection.has_slot = True
-            else:
-                self.selector.unregister(connection.sock)
-                self._without_slot[connection] = None
-        elif connection.has_slot and not needs_much:
-            self._release_slot(connection)
-
-    def _release_slot(self, connection: Connection) -> None:
-        connection.has_slot = False
-        self._free_slots += 1
-        if self._without_slot:
-            waiting = next(iter(self._without_slot))
-            del self._without_slot[waiting]
-            self.selector.register(waiting.sock, selectors.EVENT_READ, waiting)
-            self._free_slots -= 1
-            waiting.has_slot = True
-            waiting.heard = waiting.began = time.monotonic()
+        self._slots.adjust(connection)
 
     # How connections begin and end
 
@@ -383,15 +357,15 @@ class Listener:
     def _close(self, connection: Connection) -> None:
         if connection.is_closed:
             return
-        if not connection.is_half and connection not in self._without_slot:
+        if not connection.is_half and connection not in self._slots.waiting:
             self.selector.unregister(connection.sock)
-        self._without_slot.pop(connection, None)
+        self._slots.waiting.pop(connection, None)
         self._answered_later.pop(connection, None)
         self._silent.pop(connection, None)
         self.connections.pop(connection, None)
         connection.close()
         if connection.has_slot:
-            self._release_slot(connection)
+            self._slots.release(connection)
 
     def _answer(self, connection: Connection, *, anyway: bool = False) -> None:
         try:
@@ -422,13 +396,13 @@ class Listener:
         elif connection.is_half:
             if connection.is_lost():
                 self._close(connection)
-        elif connection in self._without_slot:
+        elif connection in self._slots.waiting:
             pass
         elif frame_s and connection.began is not None and now - connection.began > frame_s:
             self._cut_off(connection)
             why = f"it was not complete after {frame_s:g} seconds (frame.timeout.ms)"
             self._refuse(connection, "slow", why, now)
-            self._adjust_slot(connection)
+            self._slots.adjust(connection)
         elif idle_s and now - connection.heard > idle_s and not self._awaits_ack(connection):
             why = f"nothing came for {idle_s:g} seconds (idle.timeout.ms)"
             self._refuse(connection, "idle", why, now, word="busy")

@@ -32,7 +32,8 @@ def messages_of(endpoint: Endpoint, body: bytes, content_type: str, key: bytes |
     """The messages in a body, byte for byte as they stand in it. ``key``: the one that all of them have,
     unless a field is. Raises BadBodyError where one of them is wrong: a body is taken as a whole or not at
     all."""
-    if not endpoint.is_json:
+    form = endpoint.form
+    if not form.is_json:
         return [Received(key, body)]
     if content_type.partition(";")[0].strip().lower() in _LINES:
         lines = [line for line in body.splitlines() if line.strip()]
@@ -42,12 +43,12 @@ def messages_of(endpoint: Endpoint, body: bytes, content_type: str, key: bytes |
         ]
     else:
         value = _parsed(body, "the body")
-        is_split = endpoint.split_arrays and isinstance(value, list)
+        is_split = form.split_arrays and isinstance(value, list)
         values = list(zip(_elements_of(body), value, strict=True)) if is_split else [(body, value)]
     if not values:
         raise BadBodyError("there is no message in it")
     return [
-        Received(key if endpoint.key_field is None else _field(endpoint.key_field, value), message)
+        Received(key if form.key_field is None else _field(form.key_field, value), message)
         for message, value in values
     ]
 

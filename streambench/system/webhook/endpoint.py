@@ -170,7 +170,7 @@ class Endpoints:
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _Refused(415, "bodies are taken uncompressed only")
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > endpoint.max_body_bytes:
+        if length.isdecimal() and int(length) > endpoint.form.max_body_bytes:
             raise self._too_large(endpoint)
 
     async def _body(self, endpoint: Endpoint, request: Request) -> bytes:
@@ -184,7 +184,7 @@ class Endpoints:
             async with reading:
                 self._reading.add(reading)
                 async for chunk in request.stream():
-                    if size + len(chunk) > endpoint.max_body_bytes:
+                    if size + len(chunk) > endpoint.form.max_body_bytes:
                         raise self._too_large(endpoint)
                     if chunk and not self._inbox.reserve(len(chunk)):
                         raise _busy()
@@ -287,7 +287,7 @@ class Endpoints:
 
     @staticmethod
     def _too_large(endpoint: Endpoint) -> _Refused:
-        return _Refused(413, f"a body may have {endpoint.max_body_bytes} bytes at most")
+        return _Refused(413, f"a body may have {endpoint.form.max_body_bytes} bytes at most")
 
 
 def _other_slash(path: str) -> str:
@@ -318,10 +318,10 @@ def _stopping() -> _Refused:
 def _key(endpoint: Endpoint, request: Request) -> bytes | None:
     """The key that all messages of a request have."""
     # Latin-1 gives each byte back as it came, whatever it stands for.
-    if endpoint.key_header is not None:
-        what, name, found = "header", endpoint.key_header, request.headers.get(endpoint.key_header)
-    elif endpoint.key_query is not None:
-        what, name = "parameter of the URL", endpoint.key_query
+    if endpoint.form.key_header is not None:
+        what, name, found = "header", endpoint.form.key_header, request.headers.get(endpoint.form.key_header)
+    elif endpoint.form.key_query is not None:
+        what, name = "parameter of the URL", endpoint.form.key_query
         query: bytes = request.scope["query_string"]
         found = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")).get(
             name.encode().decode("latin-1")
@@ -334,7 +334,7 @@ def _key(endpoint: Endpoint, request: Request) -> bytes | None:
 
 
 def _kept_headers(endpoint: Endpoint, request: Request) -> dict[str, bytes] | None:
-    wanted = endpoint.headers
+    wanted = [each.lower() for each in endpoint.form.headers]
     secret = _SECRET_HEADERS | endpoint.credentials.header_names
     names = request.headers.keys() if "*" in wanted else wanted
     kept = {

@@ -53,14 +53,14 @@ class PostSettings(WebhookSettings):
         self.partitions(stream)
         form = Receiving.read(self.config, self.system, name)
         messages = Sending.read(self.config, self.system, name).post_messages
-        if messages > 1 and form.format != "json":
+        if messages > 1 and not form.is_json:
             raise self.config.error(
                 self._key("post.messages", name), f"{messages} messages in one request need format=json"
             )
         return Target(
             stream=stream,
             url=self._url(stream),
-            is_json=form.format == "json",
+            is_json=form.is_json,
             messages=messages,
             key_header=self._header("key.header", name, form.key_header),
             key_query=form.key_query,

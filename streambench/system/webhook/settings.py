@@ -123,6 +123,10 @@ class Receiving(SystemSettings):
         "the HTTP headers that become headers of the message, beside Idempotency-Key; *: all but secret ones",
     )
 
+    @property
+    def is_json(self) -> bool:
+        return self.format == "json"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Signing(SystemSettings):
@@ -165,18 +169,12 @@ SETTINGS = SettingsTable("webhook", system=(Listening, Posting), both=(Receiving
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """The endpoint of one stream."""
+    """The endpoint of one stream. ``form``: what its requests look like."""
 
     stream: SystemStream
     partitions: int
     path: str
-    is_json: bool
-    split_arrays: bool
-    max_body_bytes: int
-    key_header: str | None
-    key_query: str | None
-    key_field: str | None
-    headers: tuple[str, ...]
+    form: Receiving
     credentials: Credentials
 
 
@@ -223,50 +221,35 @@ class WebhookSettings:
     def endpoint(self, stream: SystemStream) -> Endpoint:
         """The endpoint of a stream, with its credentials."""
         name = stream.stream
-        found = Receiving.read(self.config, self.system, name)
-        path = found.path or f"/{name}"
+        form = Receiving.read(self.config, self.system, name)
+        path = form.path or f"/{name}"
         if not path.startswith("/") or "{" in path:
             raise self.config.error(
                 self._key("path", name), f"'{path}' is no path: it begins with a / and has no braces"
             )
-        is_json = found.format == "json"
-        named = {
-            "key.header": found.key_header,
-            "key.query": found.key_query,
-            "key.field": found.key_field,
-        }
+        self._check_form(form, name)
+        credentials = self.credentials(name)
+        self._check_reach(credentials, stream)
+        partitions = self.partitions(stream)
+        self._header("key.header", name, form.key_header)
+        return Endpoint(stream=stream, partitions=partitions, path=path, form=form, credentials=credentials)
+
+    def _check_form(self, form: Receiving, name: str) -> None:
+        """Raise ConfigError where settings of a stream contradict each other."""
+        named = {"key.header": form.key_header, "key.query": form.key_query, "key.field": form.key_field}
         keys = [each for each, value in named.items() if value is not None]
         if len(keys) > 1:
             raise self.config.error(
                 self._key(keys[1], name), f"{self._key(keys[0], name)} is set as well: a message has one key"
             )
-        for only_json, value in (("key.field", found.key_field), ("split.arrays", found.split_arrays)):
-            if not is_json and value:
-                raise self.config.error(
-                    self._key(only_json, name),
-                    "needs format=json: in raw bytes there are neither fields nor arrays",
-                )
-        most, room = found.max_body_bytes, self.listening().pending_bytes
+        for only_json, value in (("key.field", form.key_field), ("split.arrays", form.split_arrays)):
+            if not form.is_json and value:
+                what = "needs format=json: in raw bytes there are neither fields nor arrays"
+                raise self.config.error(self._key(only_json, name), what)
+        most, room = form.max_body_bytes, self.listening().pending_bytes
         if most > room:
-            raise self.config.error(
-                self._key("max.body.bytes", name),
-                f"{most} is more than {self._key('pending.bytes')} ({room})",
-            )
-        credentials = self.credentials(name)
-        self._check_reach(credentials, stream)
-        return Endpoint(
-            stream=stream,
-            partitions=self.partitions(stream),
-            path=path,
-            is_json=is_json,
-            split_arrays=found.split_arrays,
-            max_body_bytes=most,
-            key_header=self._header("key.header", name, found.key_header),
-            key_query=found.key_query,
-            key_field=found.key_field,
-            headers=tuple(each.lower() for each in found.headers),
-            credentials=credentials,
-        )
+            what = f"{most} is more than {self._key('pending.bytes')} ({room})"
+            raise self.config.error(self._key("max.body.bytes", name), what)
 
     def credentials(self, stream: str) -> Credentials:
         """The credentials that senders of a stream show, or that posts show."""

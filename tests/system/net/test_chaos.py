@@ -103,8 +103,8 @@ def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: i
                 acknowledged = chance.randint(max(0, acknowledged), delivered - 1)
                 receiver.acknowledge(acknowledged)
             with_slot = sum(each.has_slot for each in listener.connections)
-            assert listener._free_slots + with_slot == 2
-            quiet = sum(each.is_half for each in listener.connections) + len(listener._without_slot)
+            assert listener._slots.free + with_slot == 2
+            quiet = sum(each.is_half for each in listener.connections) + len(listener._slots.waiting)
             assert len(listener.selector.get_map()) == 1 + len(listener.connections) - quiet
             assert (
                 sum(each.splitter.unfinished for each in listener.connections)
@@ -124,5 +124,5 @@ def test_each_sender_is_received_in_order_and_acked_no_more_than_it_sent(seed: i
             assert int(number) == got.get(int(name), 0)
             got[int(name)] = int(number) + 1
             delivered += 1
-        assert listener._free_slots == 2 and len(listener.selector.get_map()) == 1
+        assert listener._slots.free == 2 and len(listener.selector.get_map()) == 1
     assert got and delivered == sum(got.values())

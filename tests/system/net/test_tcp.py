@@ -295,7 +295,7 @@ def test_of_many_large_messages_at_once_a_limit_is_held_and_all_arrive() -> None
         for each in senders:
             each.close()
         receiver.until(lambda: not receiver.counted("connections") or receiver.acknowledge(19))
-        assert listener._free_slots == 2
+        assert listener._slots.free == 2
 
 
 def test_a_container_listens_on_the_ports_of_its_own_partitions_alone() -> None:
