@@ -21,7 +21,7 @@ from streambench.model import SystemStream
 from streambench.planning.plan import all_inputs
 
 if TYPE_CHECKING:
-    from streambench.system.landing.receiver import Receiver, Standing
+    from streambench.system.landing.receiver import Holders, Receiver
 
 _EVERY_S = 5.0
 _LOOK_S = 0.25
@@ -63,7 +63,7 @@ def land(
             receivers.append(made)
         systems.metadata(streams)  # that one of them is not there is to be said before anything else
         for receiver in receivers:
-            receiver.on_standing(partial(lines.standing, receiver))
+            receiver.on_holders(partial(lines.holders, receiver))
         try:
             _receive(receivers, lines)
         finally:
@@ -122,8 +122,8 @@ class _Lines:
         self._next = time.monotonic() + _EVERY_S
         self._lock = threading.Lock()
 
-    def standing(self, receiver: Receiver, standing: Standing) -> None:
-        for stream, holder in standing.items():
+    def holders(self, receiver: Receiver, holders: Holders) -> None:
+        for stream, holder in holders.items():
             if self._as_json:
                 self._print(
                     "waiting" if holder else "receiving",

@@ -27,19 +27,23 @@ class ChunkConsumer(SystemConsumer):
 
 
 class SenderProducer(SystemProducer):
-    """A producer with a sender for each stream, which connects: ``send`` calls it."""
+    """A producer with a sender for each stream, which connects: it is made once, and ``send`` calls it."""
 
     def __init__(self) -> None:
         self._senders: dict[SystemStream, Sender] = {}
 
     def send(self, source: str, envelope: OutgoingMessageEnvelope) -> None:
-        stream = envelope.system_stream
-        if stream not in self._senders:
-            self._senders[stream] = self.sender(stream)
-        self._senders[stream](source, envelope, envelope.key, envelope.message, envelope.partition or 0)
+        send = self.sender(envelope.system_stream)
+        send(source, envelope, envelope.key, envelope.message, envelope.partition or 0)
 
     def stop(self) -> None:
         self._senders.clear()
 
+    def sender(self, stream: SystemStream) -> Sender:
+        if stream not in self._senders:
+            self._senders[stream] = self._new_sender(stream)
+        return self._senders[stream]
+
     @abstractmethod
-    def sender(self, stream: SystemStream) -> Sender: ...
+    def _new_sender(self, stream: SystemStream) -> Sender:
+        """What ``sender`` returns for this stream from now on."""

@@ -82,11 +82,11 @@ class AmqpProducer(SenderProducer):
         super().stop()
         self._link.stop()
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         with channel_to(self._settings) as open_channel:
             topology = topology_of(self._settings, open_channel, stream.stream)
             check(self._settings, open_channel, topology)
-        return self._sender(stream, topology)
+        return self._sender_to(stream, topology)
 
     def flush(self, source: str) -> None:
         until = time.monotonic() + self._settings.patience_s
@@ -95,7 +95,7 @@ class AmqpProducer(SenderProducer):
                 self._wait(until)
             self._raise_failure()
 
-    def _sender(self, stream: SystemStream, topology: StreamTopology) -> Sender:
+    def _sender_to(self, stream: SystemStream, topology: StreamTopology) -> Sender:
         queues, exchange, fixed = topology.queues, topology.exchange, topology.routing_key
         mandatory, key_header = topology.mandatory, topology.key_header
         most, most_beside = self._settings.max_bytes, self._link.frame_bytes

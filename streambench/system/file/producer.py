@@ -50,7 +50,7 @@ class FileProducer(SenderProducer):
                 writer.close()
         self._writers.clear()
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         writers = self._of(stream)
 
         def send(

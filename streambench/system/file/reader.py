@@ -300,25 +300,8 @@ class CsvReader(Reader):
         is wrong behind it is left for the next call."""
         lines = self._peek(at_most)
         while lines:
-            rows: list[list[str]] = []
-            last_lines: list[int] = []
-            wrong: tuple[int, str] | None = None
-            text, is_utf8 = _decoded(lines)
-            rows_of = csv.reader(text, strict=True)
             ends = self._ends(lines)
-            try:
-                for row in rows_of:
-                    if not is_utf8 and not _is_utf8("".join(row)):
-                        if not rows:
-                            at, what = _not_utf8(lines)
-                            raise _BrokenRow(what, ends[rows_of.line_num - 1], ends[at])
-                        break
-                    if row:
-                        rows.append(row)
-                        last_lines.append(rows_of.line_num)
-            except csv.Error as problem:
-                if str(problem) != _INCOMPLETE:
-                    wrong = rows_of.line_num - 1, str(problem).partition(" - ")[0]
+            rows, last_lines, wrong = _parsed(lines, ends)
             if rows:
                 return rows[:at_most], [ends[number - 1] for number in last_lines[:at_most]]
             first = next((at for at, line in enumerate(lines) if line.strip(b"\r")), None)
@@ -330,12 +313,8 @@ class CsvReader(Reader):
                 raise _BrokenRow(wrong[1], ends[first], ends[wrong[0]])
             more = self._peek(2 * len(lines), more_than=len(lines))
             if not more and not self._file.follow:
-                raise _BrokenRow(
-                    "a quoted field begins in this row and does not end",
-                    ends[first],
-                    ends[first],
-                    read_on=True,
-                )
+                what = "a quoted field begins in this row and does not end"
+                raise _BrokenRow(what, ends[first], ends[first], read_on=True)
             lines = more
         return [], []
 
@@ -355,6 +334,29 @@ class _BrokenRow(Exception):
 def reader_of(file: PartitionFile, position: int) -> Reader:
     """Return the reader of a partition, by its format."""
     return CsvReader(file, position) if file.format == "csv" else Reader(file, position)
+
+
+def _parsed(lines: list[bytes], ends: list[int]) -> tuple[list[list[str]], list[int], tuple[int, str] | None]:
+    """The rows of lines, the number of each one's last line, and the line and reason of what is wrong behind
+    them. Raises _BrokenRow where the first row is not UTF-8."""
+    rows: list[list[str]] = []
+    last_lines: list[int] = []
+    text, is_utf8 = _decoded(lines)
+    rows_of = csv.reader(text, strict=True)
+    try:
+        for row in rows_of:
+            if not is_utf8 and not _is_utf8("".join(row)):
+                if not rows:
+                    at, what = _not_utf8(lines)
+                    raise _BrokenRow(what, ends[rows_of.line_num - 1], ends[at])
+                break
+            if row:
+                rows.append(row)
+                last_lines.append(rows_of.line_num)
+    except csv.Error as problem:
+        if str(problem) != _INCOMPLETE:
+            return rows, last_lines, (rows_of.line_num - 1, str(problem).partition(" - ")[0])
+    return rows, last_lines, None
 
 
 def _decoded(lines: list[bytes]) -> tuple[list[str], bool]:

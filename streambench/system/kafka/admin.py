@@ -22,7 +22,7 @@ from streambench.system.kafka.clients import (
     translated,
     unreachable,
 )
-from streambench.system.kafka.hanging import Open, find_open, still
+from streambench.system.kafka.hanging import OpenTransaction, find_open, still_hanging
 from streambench.system.kafka.settings import CHECKPOINTS, DEPLOYMENTS, Settings
 from streambench.system.kafka.topics import describe_topics, is_unknown
 from streambench.system.numbered import NumberedAdmin, numbered_metadata
@@ -61,7 +61,7 @@ class KafkaAdmin(NumberedAdmin):
         self._numbers: dict[str, list[int]] = {}
         self._topic_ids: dict[str, str] = {}
         self._away_until = 0.0
-        self._seen: dict[TopicPartition, list[Open]] = {}
+        self._seen: dict[TopicPartition, list[OpenTransaction]] = {}
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         wanted = list(streams)
@@ -259,7 +259,7 @@ class KafkaAdmin(NumberedAdmin):
         oldest = self._asked(doing, lambda: asked(OffsetSpec.EARLIEST))
         return oldest, self._asked(doing, lambda: asked(OffsetSpec.LATEST))
 
-    def open_at(self, partition: TopicPartition) -> list[Open]:
+    def open_at(self, partition: TopicPartition) -> list[OpenTransaction]:
         """The transactions that are open at a partition; none where that is not known."""
         try:
             return find_open(self._admin(), [partition])
@@ -267,14 +267,16 @@ class KafkaAdmin(NumberedAdmin):
             self._forget()
             return []
 
-    def hanging(self, partition: TopicPartition) -> list[Open]:
+    def hanging(self, partition: TopicPartition) -> list[OpenTransaction]:
         """The transactions that hang at a partition, so far as that is known: those that the look before
         has found, too."""
         now = self.open_at(partition)
         before, self._seen[partition] = self._seen.get(partition, []), now
-        return still(before, now)
+        return still_hanging(before, now)
 
-    def abort_hanging(self, stream: SystemStream, *, force: bool = False) -> tuple[list[Open], list[Open]]:
+    def abort_hanging(
+        self, stream: SystemStream, *, force: bool = False
+    ) -> tuple[list[OpenTransaction], list[OpenTransaction]]:
         """End the transactions that hang in a stream. Which they were; and those that no coordinator knows
         of, which are let alone unless ``force``: whether they will be ended is not known. Takes some
         seconds where there may be any."""
@@ -283,7 +285,7 @@ class KafkaAdmin(NumberedAdmin):
             raise no_topic(self._settings, stream)
         partitions = [TopicPartition(stream.stream, number) for number in numbers]
 
-        def look() -> list[Open]:
+        def look() -> list[OpenTransaction]:
             doing = f"looking for transactions in {stream}"
             return self._asked(doing, lambda: find_open(self._admin(), partitions))
 
@@ -291,7 +293,7 @@ class KafkaAdmin(NumberedAdmin):
         if all(each.is_live for each in before):
             return [], []
         time.sleep(_LOOK_AGAIN_S)
-        hanging = still(before, look())
+        hanging = still_hanging(before, look())
         ended = [each for each in hanging if force or each.state is not None]
         with self._asking(f"ending transactions in {stream}"):
             for each in ended:

@@ -33,7 +33,7 @@ _SLOW_AGAIN_S = 10.0
 _CONNECT_MS = 10_000
 
 
-class _Heard(logging.Filter):
+class _LastFailure(logging.Filter):
     """Why the last attempt to connect failed: kafka-python only logs it, and then raises that it took too
     long."""
 
@@ -49,10 +49,10 @@ class _Heard(logging.Filter):
         return record.levelno >= _theirs.getEffectiveLevel()
 
 
-_heard = _Heard()
+_last_failure = _LastFailure()
 _connecting = logging.getLogger("kafka.net.manager")
 _connecting.setLevel(logging.WARNING)
-_connecting.addFilter(_heard)
+_connecting.addFilter(_last_failure)
 
 # A refusal is reported with all of the request and the answer; this is what the broker says in it.
 _SAID = re.compile(r"error_message=(['\"])(.+?)\1")
@@ -292,8 +292,8 @@ def _made(settings: Settings, kind: Any, options: Mapping[str, Any]) -> Any:
         # A client that cannot be made leaves its thread and its sockets behind.
         for each in connections:
             each.close()
-        if isinstance(error, kafka_errors.KafkaTimeoutError) and _heard.at >= began:
-            said = _without_secrets(settings, str(_heard.why))
+        if isinstance(error, kafka_errors.KafkaTimeoutError) and _last_failure.at >= began:
+            said = _without_secrets(settings, str(_last_failure.why))
             raise unreachable(settings, f"connecting to {settings.system}", why=said) from error
         if isinstance(
             error, kafka_errors.KafkaConfigurationError | AssertionError | ValueError | TypeError | OSError

@@ -18,7 +18,7 @@ from msgspec import Struct
 _LIVE = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
-class Open(Struct, frozen=True):
+class OpenTransaction(Struct, frozen=True):
     """A transaction that is open at a partition, from offset ``start`` on.
 
     Its coordinator gives ``identity`` (the ``transactional.id``) and ``state`` of its producer, both None
@@ -37,7 +37,7 @@ class Open(Struct, frozen=True):
         """True where its coordinator or its producer will end it."""
         return self.state in _LIVE
 
-    def is_same(self, other: Open) -> bool:
+    def is_same(self, other: OpenTransaction) -> bool:
         """True where another look has found the same transaction."""
         mine, others = ((each.partition, each.start, each.producer, each.epoch) for each in (self, other))
         return mine == others
@@ -75,11 +75,11 @@ class Open(Struct, frozen=True):
         )
 
 
-def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
+def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
     """The transactions that are open at partitions. ``admin``: kafka-python's, whose errors this raises.
 
     Partitions are looked at first and coordinators second, so that a transaction that has ended in between
-    seems to hang. So only what two looks have found hangs (``still``)."""
+    seems to hang. So only what two looks have found hangs (``still_hanging``)."""
     described = admin.describe_producers(list(partitions)) if partitions else {}
     found = [
         (partition, each)
@@ -93,7 +93,7 @@ def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
     known = {each.producer_id: each for of_broker in listed.values() for each in of_broker}
     # A producer that no coordinator lists any more has left its transaction open.
     return [
-        Open(
+        OpenTransaction(
             partition,
             each.current_transaction_start_offset,
             each.producer_id,
@@ -106,7 +106,7 @@ def find_open(admin: Any, partitions: Collection[TopicPartition]) -> list[Open]:
     ]
 
 
-def still(before: Iterable[Open], now: Iterable[Open]) -> list[Open]:
+def still_hanging(before: Iterable[OpenTransaction], now: Iterable[OpenTransaction]) -> list[OpenTransaction]:
     """Those transactions that an earlier look has found with no process to end them, and this one has, too.
 
     That they had ended for their coordinator was known before the second look at the partition, where they

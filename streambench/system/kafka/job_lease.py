@@ -73,7 +73,7 @@ class JobLease:
             heartbeat_interval_ms=_HEARTBEAT_MS,
             max_poll_interval_ms=10 * SESSION_MS,
         )
-        self._standing = _Standing(group)
+        self._membership = _Membership(group)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="kafka-lease", daemon=True)
         self._thread.start()
@@ -104,12 +104,12 @@ class JobLease:
             except Exception as error:  # a job must not be without its lease for good
                 if self._ended.is_set():
                     return
-                if isinstance(error, kafka_errors.AuthorizationError) and not self._standing.was_held:
+                if isinstance(error, kafka_errors.AuthorizationError) and not self._membership.was_held:
                     log.debug("no lease of the job: %s", error)
                     self.is_refused = True
                     return
                 is_of_kafka = isinstance(error, kafka_errors.KafkaError | StreambenchError)
-                self._standing.report_loss(error, is_unexpected=not is_of_kafka)
+                self._membership.report_loss(error, is_unexpected=not is_of_kafka)
                 self._ended.wait(_AGAIN_S)
 
     def _stay(self, consumer: Any) -> None:
@@ -123,7 +123,7 @@ class JobLease:
                 consumer.poll(0 if _is_held(coordinator) else _JOINING_MS)
                 if _is_held(coordinator):
                     held_at = time.monotonic()
-                    self._standing.report_held(consumer.group_metadata().member_id)
+                    self._membership.report_held(consumer.group_metadata().member_id)
                     self._ended.wait(_POLL_S)
                 elif time.monotonic() - held_at >= _LOST_S:
                     raise _LostError("the client has been without membership for too long")
@@ -138,7 +138,7 @@ class _LostError(StreambenchError):
     """The client is no member, and does not become one: another one takes its place."""
 
 
-class _Standing:
+class _Membership:
     """The membership as last known. Logs a loss once, and its end."""
 
     def __init__(self, group: str) -> None:

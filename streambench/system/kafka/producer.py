@@ -104,7 +104,7 @@ class KafkaProducer(SenderProducer):
         self._waiting.clear()
         do_all([*(lambda client=client: abandon(client) for client in clients), self._admin.close])
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         topic = stream.stream
         if not self._admin.exists(stream):
             raise no_topic(self._settings, stream)

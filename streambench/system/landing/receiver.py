@@ -31,8 +31,8 @@ from streambench.model import (
 from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.capabilities import Acknowledging
 from streambench.system.landing.admin import LandedAdmin
-from streambench.system.landing.holds import Holds
-from streambench.system.landing.letters import Letters
+from streambench.system.landing.dead_letters import DeadLetters
+from streambench.system.landing.stream_locks import StreamLocks
 from streambench.system.log.factory import LogSystemFactory, log_of
 from streambench.system.partitioner import partition_for
 
@@ -48,8 +48,8 @@ _BUDGET = 8 << 20
 _FIRST = 100
 _END_OF_TIME = 1 << 63  # milliseconds, as the log has them
 
-Standing = Mapping[str, str]
-"""Per stream, its state: received here, or by which process."""
+Holders = Mapping[str, str]
+"""Per stream, the process that receives it; empty: this one."""
 
 
 class Receiver:
@@ -61,7 +61,7 @@ class Receiver:
     configured, the key decides; messages without one go round robin. One flush covers all that was polled,
     and only what is on the disk is acknowledged. So nothing that was acknowledged is ever lost. What was on
     its way when a receiver died is sent again, and may then be there twice. Of what the log does not take,
-    ``Letters`` has care.
+    ``DeadLetters`` has care.
 
     ``heads``: the streams of which all is in the log that their source had when it was last asked, or that
     are received elsewhere. None as long as that is not known.
@@ -84,8 +84,8 @@ class Receiver:
         self.target = target
         self.heads: frozenset[str] | None = None
         self.landed = metrics.counter(f"{system}-messages-landed", "landing")
-        self._letters = Letters(system, target, config, metrics)
-        self.refused = self._letters.refused
+        self._dead_letters = DeadLetters(system, target, config, metrics)
+        self.refused = self._dead_letters.refused
         self._flushes = metrics.counter(f"{system}-flushes", "landing")
         self._metrics = metrics
         self._source = source
@@ -95,24 +95,24 @@ class Receiver:
         who = f"{named}process {os.getpid()} on {socket.gethostname()}"
         target_log = log_of(target, config)
         lease_s = target_log.settings.lock_lease_ms / 1000
-        self._holds = Holds(
+        self._locks = StreamLocks(
             target_log.path, system, [each.stream for each in self.streams], who, lease_s=lease_s
         )
-        self._on_standing: Callable[[Standing], object] | None = None
-        self._reported: Standing = {}
+        self._on_holders: Callable[[Holders], object] | None = None
+        self._reported: Holders = {}
 
-    def on_standing(self, report: Callable[[Standing], object]) -> None:
+    def on_holders(self, report: Callable[[Holders], object]) -> None:
         """Call ``report`` whenever a stream changes its receiver."""
-        self._on_standing = report
+        self._on_holders = report
 
     def run(self, stop: threading.Event) -> None:
         """Receive until ``stop`` is set. Raises StreamSystemError or ConfigError where that fails; everything
         is released then."""
         try:
             while not stop.is_set():
-                self._holds.take()
-                self._stand()
-                if self._holds.held:
+                self._locks.take()
+                self._report_holders()
+                if self._locks.held:
                     self._receive_or_stand_by(stop)
                 else:
                     stop.wait(_RETRY_S)
@@ -124,7 +124,7 @@ class Receiver:
                 f"{names} cannot be landed in {self.target}: {described(error)}"
             ) from error
         finally:
-            self._holds.release()
+            self._locks.release()
 
     def _receive_or_stand_by(self, stop: threading.Event) -> None:
         """Land what is held. What another receiver took over, since this one was frozen, is left to it."""
@@ -132,9 +132,9 @@ class Receiver:
             self._receive(stop)
         except LockLostError as error:
             log.warning("%s", error)
-            self._holds.release()
+            self._locks.release()
         except ConfigError as error:
-            if not self._holds.taken_over:
+            if not self._locks.taken_over:
                 raise
             # A frozen process still has its port.
             log.warning(
@@ -146,58 +146,60 @@ class Receiver:
         except Exception as error:
             # A source may fail because another receiver acknowledged the same messages meanwhile.
             try:
-                self._holds.check()
+                self._locks.check()
             except LockLostError as lost:
                 log.warning("%s (%s)", lost, described(error))
-                self._holds.release()
+                self._locks.release()
             else:
                 raise
 
-    def _stand(self) -> None:
-        held = self._holds.held
+    def _report_holders(self) -> None:
+        held = self._locks.held
         elsewhere = frozenset(each.stream for each in self.streams if each.stream not in held)
         self.heads = elsewhere
-        standing = {
-            str(each): "" if each.stream in held else self._holds.holder(each.stream) for each in self.streams
+        holders = {
+            str(each): "" if each.stream in held else self._locks.holder(each.stream) for each in self.streams
         }
-        if standing != self._reported:
-            self._reported = standing
-            for stream, holder in standing.items():
+        if holders != self._reported:
+            self._reported = holders
+            for stream, holder in holders.items():
                 log.info("%s is received %s", stream, f"by {holder}" if holder else "here")
-            if self._on_standing is not None:
-                self._on_standing(standing)
+            if self._on_holders is not None:
+                self._on_holders(holders)
 
     def _receive(self, stop: threading.Event) -> None:
         """Land what is held until ``stop`` is set, or more could be had."""
-        streams = [each for each in self.streams if each.stream in self._holds.held]
+        streams = [each for each in self.streams if each.stream in self._locks.held]
         elsewhere = frozenset(each.stream for each in self.streams if each not in streams)
         partitions = self._prepared(streams)
         consumer = load.call_promised(self._source.get_consumer, 2, self.system, self._config, self._metrics)
         producer = LogSystemFactory().get_producer(self.target, self._config, self._metrics)
         try:
             producer.start()
-            landing = _Landing(consumer, producer, partitions, self._letters, self._linger_s, self._holds)
+            landing = _Landing(
+                consumer, producer, partitions, self._dead_letters, self._linger_s, self._locks
+            )
             landing.start()
-            self._holds.taken_over = False
+            self._locks.taken_over = False
             look_at = time.monotonic() + _RETRY_S
             while not stop.is_set():
-                refused = self._letters.refused.count
-                self._holds.check()
+                refused = self._dead_letters.refused.count
+                self._locks.check()
                 count = landing.land()
                 if count:
-                    self.landed.inc(count - (self._letters.refused.count - refused))
+                    self.landed.inc(count - (self._dead_letters.refused.count - refused))
                     self._flushes.inc()
                 behind = {ssp.stream for ssp in partitions if not consumer.at_head(ssp)}
                 self.heads = elsewhere.union(each.stream for each in streams if each.stream not in behind)
                 if not count and consumer.polled_by_loop:
                     stop.wait(_REST_S)
                 if elsewhere and time.monotonic() >= look_at:
-                    if self._holds.take():
+                    if self._locks.take():
                         return
                     look_at = time.monotonic() + _RETRY_S
         finally:
             self.heads = None
-            do_all([consumer.stop, producer.stop, self._letters.stop])
+            do_all([consumer.stop, producer.stop, self._dead_letters.stop])
 
     def _prepared(self, streams: Iterable[SystemStream]) -> dict[SystemStreamPartition, _Partition]:
         """Have streams of the log to land in; the partitions of their sources."""
@@ -211,15 +213,15 @@ class Receiver:
                 target = SystemStream(self.target, f"{self.system}.{stream.stream}")
                 key = f"systems.{self.system}.streams.{stream.stream}.partitions"
                 is_configured = bool(self._config.get(key, "").strip())
-                deal = _Dealer(landed) if is_configured and landed != sent else None
+                partitioner = _Partitioner(landed) if is_configured and landed != sent else None
                 for number in range(sent):
                     ssp = SystemStreamPartition(stream.system, stream.stream, number)
-                    found[ssp] = _Partition(ssp, target, deal)
+                    found[ssp] = _Partition(ssp, target, partitioner)
         return found
 
 
-class _Dealer:
-    """Deals messages to partitions, by their keys, or round robin."""
+class _Partitioner:
+    """Chooses the partitions of messages, by their keys, or round robin."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -235,14 +237,18 @@ class _Dealer:
 class _Partition:
     """The way of one partition into the log."""
 
-    def __init__(self, ssp: SystemStreamPartition, target: SystemStream, deal: _Dealer | None) -> None:
+    def __init__(
+        self, ssp: SystemStreamPartition, target: SystemStream, partitioner: _Partitioner | None
+    ) -> None:
         self.ssp = ssp
         self.target = target
-        self._deal = deal
+        self._partitioner = partitioner
 
     def outgoing(self, envelope: IncomingMessageEnvelope) -> OutgoingMessageEnvelope:
         """The message as it is landed. A timestamp that the log has no room for becomes a header."""
-        partition = self.ssp.partition if self._deal is None else self._deal.partition(envelope.key)
+        partition = (
+            self.ssp.partition if self._partitioner is None else self._partitioner.partition(envelope.key)
+        )
         timestamp, headers = envelope.timestamp, envelope.headers
         if timestamp is not None and not -_END_OF_TIME <= timestamp < _END_OF_TIME:
             timestamp, headers = None, {**(headers or {}), "timestamp": str(timestamp).encode()}
@@ -259,16 +265,16 @@ class _Landing:
         consumer: SystemConsumer,
         producer: SystemProducer,
         partitions: Mapping[SystemStreamPartition, _Partition],
-        letters: Letters,
+        dead_letters: DeadLetters,
         linger_s: float,
-        holds: Holds,
+        locks: StreamLocks,
     ) -> None:
         self._consumer = consumer
         self._producer = producer
         self._partitions = partitions
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._linger_s = linger_s
-        self._holds = holds
+        self._locks = locks
         self._wait_ms = 0 if consumer.polled_by_loop else _WAIT_MS
         self._at_most = _FIRST
 
@@ -293,7 +299,7 @@ class _Landing:
                 try:
                     self._producer.send(_SOURCE, self._partitions[envelope.ssp].outgoing(envelope))
                 except MessageTooLargeError as error:
-                    self._letters.put(envelope, error)
+                    self._dead_letters.put(envelope, error)
                 last[envelope.ssp] = envelope.offset
                 size += _size(envelope)
             count += len(polled)
@@ -301,10 +307,10 @@ class _Landing:
             if count >= _MOST or size >= _BUDGET or left <= 0:
                 break
             polled = self._consumer.poll(wanted, min(self._wait_ms, round(left * 1000)))
-        self._holds.check()
+        self._locks.check()
         self._producer.flush(_SOURCE)
-        self._letters.flush()
-        self._holds.check()
+        self._dead_letters.flush()
+        self._locks.check()
         if isinstance(self._consumer, Acknowledging):
             self._consumer.acknowledge(last)
         # Messages of this size: no more of them at once than memory is meant for.

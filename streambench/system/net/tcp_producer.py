@@ -58,7 +58,7 @@ class TcpProducer(SenderProducer):
             connection.disconnect()
         self._connections.clear()
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         connections = self._connections_of(stream)
         frame = connections[0].framing.frame
 

@@ -46,7 +46,7 @@ class UdpProducer(SenderProducer):
                 each.sock.close()
         self._sockets.clear()
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         senders = self._senders_of(stream)
 
         def send(

@@ -42,7 +42,7 @@ class PullProducer(SenderProducer):
         super().stop()
         do_all([producer.close for producer in producers.values()])
 
-    def sender(self, stream: SystemStream) -> Sender:
+    def _new_sender(self, stream: SystemStream) -> Sender:
         partitions = self._partitions(stream)
         producer = self._producers.get(stream)
         if producer is None:

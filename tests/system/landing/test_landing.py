@@ -24,7 +24,7 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.system.landing import receiver_of
-from streambench.system.landing.holds import Holds
+from streambench.system.landing.stream_locks import StreamLocks
 from streambench.system.log import open_log
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, TaskCoordinator
@@ -343,7 +343,7 @@ def test_a_forked_child_does_not_keep_a_stream_from_those_who_take_over(tmp_path
     ready, is_ready = os.pipe()
     parent = os.fork()
     if not parent:
-        taken = Holds(tmp_path, "q", ["orders"], "first")
+        taken = StreamLocks(tmp_path, "q", ["orders"], "first")
         assert taken.take()
         listening = not_for_children(socket.create_server(("127.0.0.1", 0)))
         port = b"%d" % listening.getsockname()[1]
@@ -356,7 +356,7 @@ def test_a_forked_child_does_not_keep_a_stream_from_those_who_take_over(tmp_path
     os.waitpid(parent, 0)
     try:
         port = int(os.read(ready, 10))
-        assert Holds(tmp_path, "q", ["orders"], "second").take()
+        assert StreamLocks(tmp_path, "q", ["orders"], "second").take()
         socket.create_server(("127.0.0.1", port)).close()
     finally:
         for each in (waits, goes, ready, is_ready):

@@ -14,7 +14,7 @@ from streambench.errors import StreamSystemError
 from streambench.locks import LeasedLock, beating
 
 
-class Holds:
+class StreamLocks:
     """The wish to receive some streams of one system. ``held``: those that are granted, until ``release`` or
     the end of the process."""
 

@@ -20,7 +20,7 @@ _SOURCE = "landing"
 _DROP = "task.drop.deserialization.errors"
 
 
-class Letters:
+class DeadLetters:
     """Dead letters of the streams of one system. A message goes to ``task.dead.letter.stream``; where there
     is none and ``task.drop.deserialization.errors`` is set it is dropped and counted. Otherwise it goes to
     the stream ``x.orders.dead-letters`` of the log, beside ``x.orders``, cut to what fits. With
