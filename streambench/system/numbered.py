@@ -14,10 +14,7 @@ class NumberedAdmin(SystemAdmin):
     """The admin of a system with such offsets."""
 
     def compare(self, offset: str, other: str) -> int | None:
-        if not (_is_number(offset) and _is_number(other)):
-            return None
-        mine, others = int(offset), int(other)
-        return (mine > others) - (mine < others)
+        return compare_numbers(offset, other) if _is_number(offset) and _is_number(other) else None
 
     def after(self, offset: str) -> str:
         return str(to_number(offset) + 1)
@@ -60,6 +57,12 @@ class UnstoredAdmin(NumberedAdmin):
 
     def streams(self) -> list[SystemStream]:
         return self._configured.streams()
+
+
+def compare_numbers(offset: str, other: str) -> int:
+    """-1, 0 or 1, as one number comes before, is, or comes after another one."""
+    mine, others = int(offset), int(other)
+    return (mine > others) - (mine < others)
 
 
 def numbered_metadata(oldest: int, upcoming: int) -> PartitionMetadata:

@@ -10,6 +10,7 @@ from streambench.errors import StreamSystemError, UnknownStreamError, no_partiti
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
 from streambench.system.api import SystemFactory
+from streambench.system.numbered import compare_numbers
 from streambench.system.pull.admin import PullAdmin
 from streambench.system.pull.api import StreamConsumer, StreamProducer
 from streambench.system.pull.consumer import PullConsumer
@@ -84,7 +85,7 @@ class PullSystemFactory(SystemFactory):
     def compare(self, offset: str, other: str) -> int | None:
         """Return a number below 0, 0 or above 0 as one offset id comes before, is, or comes after another
         one. None where that is not known."""
-        return _sign(int(offset) - int(other)) if self.numbered else None
+        return compare_numbers(offset, other) if self.numbered else None
 
     def after(self, offset: str) -> str | None:
         """The offset at which to continue after this one, None where that is not known. The consumer is then
@@ -138,13 +139,9 @@ class PullSystemFactory(SystemFactory):
     def _positions(self, config: Config) -> Positions:
         are_ordered = self.numbered or type(self).compare is not PullSystemFactory.compare
         return Positions(
-            self.compare,
-            self.after,
+            compare_ids=self.compare,
+            next_id=self.after,
             numbered=self.numbered,
             are_ordered=are_ordered,
             rewind=config.command("checkpoints --rewind PARTITION@OFFSET"),
         )
-
-
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)

@@ -8,30 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from streambench.errors import OffsetError
 from streambench.model import OLDEST
 
 AFTER = "after:"
 
 
-class Positions:
-    """The order of the positions of one system. ``compare`` and ``after`` are the plug-in's; ``numbered``:
-    all ids are whole numbers; ``rewind``: the command that rewinds the job, for errors."""
+class Positions(Struct, frozen=True, kw_only=True):
+    """The order of the positions of one system. ``compare_ids`` and ``next_id`` are the plug-in's;
+    ``numbered``: all ids are whole numbers; ``rewind``: the command that rewinds the job, for errors."""
 
-    def __init__(
-        self,
-        compare: Callable[[str, str], int | None],
-        after: Callable[[str], str | None],
-        *,
-        numbered: bool,
-        are_ordered: bool,
-        rewind: str,
-    ) -> None:
-        self._compare = compare
-        self._after = after
-        self._numbered = numbered
-        self.are_ordered = are_ordered
-        self.rewind = rewind
+    compare_ids: Callable[[str, str], int | None]
+    next_id: Callable[[str], str | None]
+    numbered: bool
+    are_ordered: bool
+    rewind: str
 
     def parsed(self, position: str) -> tuple[str | None, bool]:
         """The id that a position names (None: the beginning), and whether it is the place behind it. Raises
@@ -42,7 +35,7 @@ class Positions:
         if not self.is_id(id):
             raise OffsetError(
                 f"'{position}' is no offset of this "
-                f"system{': those are whole numbers from 0 on' if self._numbered else ''}"
+                f"system{': those are whole numbers from 0 on' if self.numbered else ''}"
             )
         return id, id != position
 
@@ -50,14 +43,14 @@ class Positions:
         """True if a plug-in may give a message this id."""
         if not isinstance(id, str) or not id or id == OLDEST or id.startswith(AFTER):
             return False
-        return not self._numbered or (id.isascii() and id.isdecimal())
+        return not self.numbered or (id.isascii() and id.isdecimal())
 
     def compare(self, position: str, other: str) -> int | None:
         """Compare a position with another one; None where that is unknown."""
         (mine, is_behind), (others, is_other_behind) = self.parsed(position), self.parsed(other)
         if mine is None or others is None:
             return (mine is not None) - (others is not None)
-        order = 0 if mine == others else self._compare(mine, others)
+        order = 0 if mine == others else self.compare_ids(mine, others)
         return is_behind - is_other_behind if order == 0 else order
 
     def after(self, position: str) -> str:
@@ -65,4 +58,4 @@ class Positions:
         id, is_behind = self.parsed(position)
         if id is None or is_behind:
             raise OffsetError(f"'{position}' is no message, and nothing follows it")
-        return self._after(id) or AFTER + id
+        return self.next_id(id) or AFTER + id

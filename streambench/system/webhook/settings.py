@@ -13,6 +13,7 @@ from msgspec import Struct
 from streambench.config import Config
 from streambench.errors import ConfigError, UnknownStreamError
 from streambench.model import SystemStream
+from streambench.system.listing import named_inputs
 from streambench.system.settings import Secret, SettingsTable, SystemSettings, setting
 from streambench.system.webhook.credentials import Credentials
 
@@ -184,13 +185,8 @@ class WebhookSettings:
     def __init__(self, system: str, config: Config) -> None:
         self.system = system
         self.config = config
-        self._named = {stream: key for stream, _, key in SETTINGS.of_streams(config, system)}
-        for name in (
-            *config.names("task.inputs"),
-            *(each.split("#")[0] for each in config.names("task.broadcast.inputs")),
-        ):
-            if name.startswith(f"{system}."):
-                self._named.setdefault(name.removeprefix(f"{system}."), name)
+        self._named = {stream for stream, _, _ in SETTINGS.of_streams(config, system)}
+        self._named |= {each.stream for each in named_inputs(config) if each.system == system}
 
     def streams(self) -> list[SystemStream]:
         """The streams that the configuration names."""
