@@ -318,31 +318,36 @@ class Config(Mapping[str, str]):
         """A password, a token: the value of ``key``. Else the content of the environment variable that
         ``<key>.env`` names, or of the file that ``<key>.file`` names; None where there is neither. Raises
         ConfigError where it cannot be had; the error never shows it."""
-        ways = [way for way in (key, f"{key}.env", f"{key}.file") if self.text(way) is not None]
-        if len(ways) > 1:
-            raise self.error(ways[1], f"{ways[0]} is set as well: give one of them")
-        if not ways:
+        given = [each for each in (key, f"{key}.env", f"{key}.file") if self.text(each) is not None]
+        if len(given) > 1:
+            raise self.error(given[1], f"{given[0]} is set as well: give one of them")
+        if not given:
             return None
-        (way,) = ways
-        if way == key:
+        if given == [key]:
             return self.required(key)
-        if way.endswith(".env"):
-            name = self.required(way)
-            found = os.environ.get(name, "").strip()
-            if not found:
-                raise self.error(way, f"there is no environment variable {name}, or nothing in it")
-            redaction.remember(found)
-            return found
-        path = self.path(way)
+        (source,) = given
+        found = self._from_environment(source) if source.endswith(".env") else self._from_file(source)
+        redaction.remember(found)
+        return found
+
+    def _from_environment(self, key: str) -> str:
+        """The content of the environment variable that a key names."""
+        name = self.required(key)
+        found = os.environ.get(name, "").strip()
+        if not found:
+            raise self.error(key, f"there is no environment variable {name}, or nothing in it")
+        return found
+
+    def _from_file(self, key: str) -> str:
+        """The content of the file that a key names."""
+        path = self.path(key)
         try:
             found = path.read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise self.error(
-                way, f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no text'}"
-            ) from None
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise self.error(key, f"cannot read {path}: {why}") from None
         if not found:
-            raise self.error(way, f"there is nothing in {path}")
-        redaction.remember(found)
+            raise self.error(key, f"there is nothing in {path}")
         return found
 
     def _resolved(self, key: str, value: str) -> str:

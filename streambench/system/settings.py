@@ -73,7 +73,7 @@ class SystemSettings:
         Raises ConfigError that names the key."""
         return cls(**{each.name: _value(config, each, system, stream) for each in fields(cls).values()})
 
-    def with_texts(self, texts: Mapping[str, Any], prefix: str = "", config: Config | None = None) -> Self:
+    def with_texts(self, texts: Mapping[str, Any], prefix: str, config: Config | None) -> Self:
         """Return a copy with other values, named as in a configuration (``retention.ms``).
 
         ``prefix`` stands before their keys in ``config``, where that is given. Raises ConfigError that names

@@ -84,9 +84,8 @@ class LookUps:
     """Asks where partitions begin and end, over connections of its own: on those of a consumer an answer
     waits behind its fetches."""
 
-    def __init__(self, settings: Settings, **changes: Any) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._changes = changes
         self._consumer: Any = None
 
     def oldest(
@@ -143,7 +142,7 @@ class LookUps:
         self, method: str, wanted: list[TopicPartition], end: float, *, is_patient: bool
     ) -> dict[TopicPartition, int]:
         if self._consumer is None:
-            self._consumer = new_consumer(self._settings, **self._changes)
+            self._consumer = new_consumer(self._settings)
             _ask_for_leaders(self._consumer._fetcher)
         doing = "asking for offsets"
         slow = slow_logged(self._settings, doing) if is_patient else nullcontext()

@@ -160,7 +160,7 @@ class _Membership:
             log.warning(text, self._group, now - self._held_at)
         self._held_at, self._member, self._is_reported = now, member, False
 
-    def report_loss(self, why: Exception, *, is_unexpected: bool = False) -> None:
+    def report_loss(self, why: Exception, *, is_unexpected: bool) -> None:
         """Log a loss that has lasted for ``_LOST_S``, or has a cause that is not Kafka's."""
         log.debug("%s: the lease of the job is tried again: %s", self._group, why)
         is_long = time.monotonic() - self._held_at >= _LOST_S

@@ -41,7 +41,7 @@ class PullConsumer(SystemConsumer):
     further. A call of ``get_message`` that returns None may only have been too early.
     """
 
-    def __init__(self, make: Make, positions: Positions, bounds: Bounds = lambda ssp: None) -> None:
+    def __init__(self, make: Make, positions: Positions, bounds: Bounds) -> None:
         self._make = make
         self._positions = positions
         self._bounds = bounds
