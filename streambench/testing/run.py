@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, update_wrapper
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +18,7 @@ from streambench.container.container import Container
 from streambench.container.observe.metrics import flat_metrics, readings_by_task
 from streambench.container.observer import ContainerObserver, Given, SentOutput
 from streambench.container.outputs.direct_writer import writing
-from streambench.container.tasks.functions import MadeWithContext
-from streambench.container.tasks.task_instance import check_task, is_ignored, task_object
+from streambench.container.tasks.task_instance import check_task
 from streambench.errors import ConfigError, SerdeError, StreambenchError, TaskError, shortened
 from streambench.model import (
     IncomingMessageEnvelope,
@@ -36,11 +34,12 @@ from streambench.system import beside
 from streambench.system.copying import detached
 from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
-from streambench.task import TaskContext
 from streambench.testing.clock import ManualClock
 from streambench.user_code import frames_left, is_ours
 
 Inputs = Mapping[str, Mapping[int, Sequence[Any]]]
+Row = tuple[str, str, Any, Any]
+"""A message that was processed: partition, offset, key and message."""
 
 
 class Call(NamedTuple):
@@ -61,7 +60,7 @@ class JobRun:
     offset committed. ``calls``: the events in order.
     """
 
-    processed: list[tuple[str, str, Any, Any]] = field(default_factory=list)
+    processed: list[Row] = field(default_factory=list)
     outputs: dict[str, dict[int, list[tuple[Any, Any]]]] = field(default_factory=dict)
     checkpoints: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -141,17 +140,50 @@ def _hide_ours(error: TaskError) -> None:
 
 
 class _RunObserver(CallObserver):
-    """Notes the calls of a run; where there are listeners, each message that was chosen, too."""
+    """Notes the calls of a run, and which messages were processed: those whose callback has returned, or
+    whose failure was ignored."""
 
-    def __init__(self, run: _Run) -> None:
-        super().__init__(run.note_call)
-        self._note_choice = run.note_choice
-        self._has_listeners = bool(run.config.names("task.lifecycle.listeners"))
+    def __init__(self, result: JobRun) -> None:
+        super().__init__(lambda *call: result.calls.append(Call(*call)))
+        self._result = result
+        self._rows: list[Row] = []
+        self._is_pending = False
+        self._last = 0
 
-    def message_chosen(self, envelope: IncomingMessageEnvelope) -> object:
-        if self._has_listeners:
-            self._note_choice(envelope)
-        return False
+    def hook_called(self, task: str, hook: str, envelope: IncomingMessageEnvelope | None) -> None:
+        super().hook_called(task, hook, envelope)
+        if hook == "before_process":
+            self._begin(envelope)
+
+    def callback_begun(self, task: str, callback: str, given: Given) -> None:
+        super().callback_begun(task, callback, given)
+        self._begin(given)
+
+    def callback_ended(self, task: str, callback: str, given: Given) -> None:
+        self._end(given)
+
+    def failure_ignored(self, task: str, callback: str, given: Given, error: Exception) -> None:
+        self._end(given)
+
+    def take_back(self, error: BaseException) -> None:
+        """A message (or batch) at which a listener failed after the task was done with it has not been
+        processed either."""
+        events = [call.event for call in self._result.calls if call.event.endswith("process")]
+        if isinstance(error, TaskError) and events[-1:] == ["after_process"] and error.ssp is not None:
+            del self._result.processed[self._last :]
+
+    def _begin(self, given: Given) -> None:
+        if given is not None:
+            self._is_pending = True
+            # As it came: the task may change it.
+            self._rows = [] if isinstance(given, MessageBatch) else [_row(given)]
+
+    def _end(self, given: Given) -> None:
+        if given is not None and self._is_pending:
+            self._is_pending = False
+            self._last = len(self._result.processed)
+            rows = map(_row, given.peek()) if isinstance(given, MessageBatch) else self._rows
+            self._result.processed.extend(rows)
 
 
 class _Run:
@@ -177,17 +209,14 @@ class _Run:
             _checkpoints(checkpoints) if checkpoints is not None else previous._last if previous else {},
             last=previous._generation if previous else None,
         )
-        self._called: set[tuple[str, str]] = set()
-        self._chosen: dict[str, tuple[str, str, Any, Any]] = {}
-        factory = task
+        self.factory = task
         if task is None:
-            factory = load.by_path(self.config, "task.class", self.config.required("task.class"))
-        check_task(factory)
-        self.factory = self._recording(factory)
+            self.factory = load.by_path(self.config, "task.class", self.config.required("task.class"))
+        check_task(self.factory)
         self._put(inputs)
 
     def run(self, max_messages: int | None) -> JobRun:
-        container = None
+        container, observer = None, _RunObserver(self.result)
         try:
             container = Container(
                 self.config,
@@ -195,7 +224,7 @@ class _Run:
                 systems=self.systems,
                 checkpoints=self.checkpoints,
                 clock=self.clock,
-                observer=_RunObserver(self),
+                observer=observer,
             )
             container.start()
             if max_messages is None:
@@ -206,88 +235,12 @@ class _Run:
                 container.end_run()
             container.stop()
         except BaseException as error:
-            self._take_back(error)
+            observer.take_back(error)
             error.job_run = self._finish(container)  # type: ignore[attr-defined]
             if isinstance(error, TaskError):
                 _hide_ours(error)
             raise
         return self._finish(container)
-
-    def note_call(self, event: str, task: str, detail: str | None) -> None:
-        if event == "ignored":
-            # Where the task was called, it has noted the message itself; where a listener raised before that,
-            # it is not noted yet.
-            if detail is not None and (task, detail) not in self._called:
-                self.result.processed.append(self._chosen[detail])
-            return
-        if event == "process" and detail is not None:
-            self._called.add((task, detail))
-        self.result.calls.append(Call(event, task, detail))
-
-    def note_choice(self, envelope: IncomingMessageEnvelope) -> None:
-        """Note a message before its task gets it, where a listener may fail before that."""
-        self._chosen[f"{envelope.ssp}@{envelope.offset}"] = _row(envelope)
-
-    def _recording(self, factory: Any) -> Any:
-        """A task class whose objects are the user's, with a note of each message that they processed."""
-        processed, ignored = self.result.processed, frozenset(self.config.names("task.ignored.exceptions"))
-
-        def process_batch(task: Any, batch: MessageBatch, collector: Any, coordinator: Any) -> None:
-            try:
-                task.process_batch(batch, collector, coordinator)
-            except Exception as error:
-                if is_ignored(error, ignored):
-                    processed.extend(map(_row, batch.peek()))
-                raise
-            processed.extend(map(_row, batch.peek()))
-
-        config = self.config
-
-        class Recorded(MadeWithContext):
-            def __init__(self, context: TaskContext) -> None:
-                self._task = task_object(factory, config, context)
-                # Errors name the user's own callbacks.
-                if callable(getattr(self._task, "process_batch", None)):
-                    self.process_batch = update_wrapper(
-                        partial(process_batch, self._task), self._task.process_batch
-                    )
-                else:
-                    vars(self)["process"] = update_wrapper(
-                        partial(Recorded.process, self), self._task.process
-                    )
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self.__dict__["_task"], name)
-
-            def process(self, envelope: IncomingMessageEnvelope, collector: Any, coordinator: Any) -> None:
-                row = _row(envelope)  # as it came: the task may change it
-                try:
-                    self._task.process(envelope, collector, coordinator)
-                except Exception as error:
-                    if is_ignored(error, ignored):
-                        processed.append(row)
-                    raise
-                processed.append(row)
-
-        Recorded.__name__ = getattr(factory, "__name__", "Recorded")
-        Recorded.__wrapped__ = factory  # type: ignore[attr-defined]
-        return Recorded
-
-    def _take_back(self, error: BaseException) -> None:
-        """A message (or batch) at which a listener failed after the task was done with it has not
-        been processed either."""
-        if not isinstance(error, TaskError) or error.ssp is None:
-            return
-        processed = self.result.processed
-        done = [call for call in self.result.calls if call.event in ("process", "after_process")]
-        first = max(
-            (at for at, row in enumerate(processed) if row[:2] == (str(error.ssp), error.offset)),
-            default=len(processed),
-        )
-        if done[-1:] and done[-1] in [
-            Call("after_process", error.task, f"{ssp}@{offset}") for ssp, offset, _, _ in processed[first:]
-        ]:
-            del processed[first:]
 
     def _put(self, inputs: Inputs) -> None:
         """Write the inputs to their streams, through the same doors as any other message."""
@@ -432,7 +385,7 @@ def _copied(streams: MemoryStreams) -> MemoryStreams:
     return copy
 
 
-def _row(envelope: IncomingMessageEnvelope) -> tuple[str, str, Any, Any]:
+def _row(envelope: IncomingMessageEnvelope) -> Row:
     return str(envelope.ssp), envelope.offset, _kept(envelope.key), _kept(envelope.message)
 
 

@@ -112,7 +112,7 @@ def test_a_lease_that_was_held_is_tried_again_where_rights_change(lease_with: An
     consumers = Consumers()
     lease = lease_with(consumers)
     assert consumers.stays.wait(20)
-    lease._standing.report_held("member")
+    lease._membership.report_held("member")
     consumers.stays.clear()
     consumers._errors.append(kafka_errors.GroupAuthorizationFailedError())
     assert consumers.stays.wait(20)
