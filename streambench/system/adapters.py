@@ -46,4 +46,4 @@ class SenderProducer(SystemProducer):
 
     @abstractmethod
     def _new_sender(self, stream: SystemStream) -> Sender:
-        """What ``sender`` returns for this stream from now on."""
+        """The sender that ``sender`` returns for this stream from now on."""
