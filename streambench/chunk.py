@@ -240,7 +240,7 @@ class ArrowChunk(Struct, gc=False):
 
 
 def chunk_of(ssp: SystemStreamPartition, batches: Sequence[pa.RecordBatch]) -> Chunk:
-    """Batches that were read at once as one chunk of lists."""
+    """Make one chunk, in lists, of the batches of one read."""
     chunks = [ArrowChunk(ssp, batch).lists() for batch in batches]
     return chunks[0] if len(chunks) == 1 else Chunk.joined(chunks)
 

@@ -268,7 +268,7 @@ class JournalCheckpointManager(CheckpointManager):
             "commit", claim.generation, claim.container, number, claim.epoch, number, claim.time_ms, merged
         )
         payload = b"" if effects is None else effects.to_bytes()
-        # A write that failed may be on the disk or not: the claim is gone until it has succeeded.
+        # A write that fails may be on the disk or not: this process writes no more, as it has no claim.
         self._claim = None
         with self._records.translated_errors():
             claim.last = self._append(claim, body, payload)

@@ -61,17 +61,17 @@ class Commits:
 
     def _commit_changed(self, tasks: Sequence[TaskInstance], *, is_last: bool) -> None:
         # An atomic commit is one of all tasks.
-        due = self._tasks if self._outbox.whole else tasks
+        due = self._tasks if self._outbox.commits_all_tasks else tasks
         changed, timed = [], []
         for task in due:
             changes, offsets = self._state.drain(task.name), task.offsets()
             if changes or offsets != task.committed:
-                changed.append((task, self._of(task, offsets, changes)))
+                changed.append((task, self._task_commit(task, offsets, changes)))
             # Nothing was processed, but the time of its window is kept.
             elif _is_timed(task, is_last=is_last):
-                timed.append((task, self._of(task, offsets, changes)))
+                timed.append((task, self._task_commit(task, offsets, changes)))
         written = [*changed, *timed]
-        checkpoints = self._hand_over([commit for _, commit in written])
+        checkpoints = self._commit_to_outbox([commit for _, commit in written])
         _note_committed(changed, written)
         if self._observation.observer is not None and written:
             self._observation.observer.commit_made([task.name for task, _ in changed], checkpoints)
@@ -117,7 +117,9 @@ class Commits:
             or (task.window_ms != task.window_committed and not task.keeps_start)
             or not corrected.isdisjoint(self._state.changelogs(task.name).values())
         ]
-        self._hand_over([self._of(task, task.offsets(), self._state.drain(task.name)) for task in news])
+        self._commit_to_outbox(
+            [self._task_commit(task, task.offsets(), self._state.drain(task.name)) for task in news]
+        )
         for task in news:
             task.committed = task.offsets()
             task.window_committed = task.window_ms
@@ -146,7 +148,7 @@ class Commits:
         now = self._identities.at(task.offsets(), task.starts()) if checkpoint.identities else {}
         return any(checkpoint.identities.get(ssp, identity) != identity for ssp, identity in now.items())
 
-    def _hand_over(self, commits: Sequence[TaskCommit]) -> Mapping[str, Checkpoint]:
+    def _commit_to_outbox(self, commits: Sequence[TaskCommit]) -> Mapping[str, Checkpoint]:
         for each in commits:
             each.identities = self._identities.at(each.offsets, each.starts)
         written = self._outbox.commit(commits, self._clock.now_ms())
@@ -154,7 +156,7 @@ class Commits:
             self._state.committed(written, self._checkpoints)
         return written
 
-    def _of(
+    def _task_commit(
         self, task: TaskInstance, offsets: dict[SystemStreamPartition, str], changes: list[StoreChanges]
     ) -> TaskCommit:
         known = self._state.known(task.name)

@@ -96,7 +96,7 @@ class EventLoop:
         coordination, collected, requests = self.coordination, self._collected, self._requests
         on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
         context, read_clock, sampler = self._context, self._clock.monotonic_ns, self._sampler
-        at_most, base, processed, alone, found = limit or -1, self.progress.processed, 0, 0, False
+        at_most, base, processed, single_until, arrived = limit or -1, self.progress.processed, 0, 0, False
         envelope: IncomingMessageEnvelope | None = None
         subscriptions: Iterable[TaskPartition]
         partition = self._begin_run()
@@ -108,7 +108,7 @@ class EventLoop:
                     if self._take_inbox(base + processed, partition):
                         break
                     on_choice, may_burst = self.choice_watch.observer(), self.choice_watch.may_burst()
-                # 1. Take the chosen envelope. First the chooser gets the message behind the last one chosen.
+                # 1. Take the chosen envelope. First offer the next message of the partition chosen last.
                 if partition is not None:
                     buffer = partition.buffer
                     if buffer:
@@ -116,16 +116,16 @@ class EventLoop:
                     else:
                         refill(partition)
                         partition = None
-                if queue and may_burst and processed >= alone and not sampler.is_due and plan(queue):
+                if queue and may_burst and processed >= single_until and not sampler.is_due and plan(queue):
                     # 1 and 2 for many messages at once.
-                    processed, alone, envelope, partition = self._run_burst(processed, due)
+                    processed, single_until, envelope, partition = self._run_burst(processed, due)
                 else:
                     try:
                         envelope = choose()
                     except empty:
                         envelope = None
                     if envelope is None:
-                        partition, found = None, self._poll_starved()
+                        partition, arrived = None, self._poll_starved()
                     else:
                         partition = partitions[envelope.ssp]
                         if sampler.is_due:
@@ -161,7 +161,7 @@ class EventLoop:
                 if requests:
                     self._handle_requests()
                 if envelope is None:
-                    if not found and self._idle(now, base + processed, until, stop_at_head=stop_at_head):
+                    if not arrived and self._idle(now, base + processed, until, stop_at_head=stop_at_head):
                         break
                 elif processed == at_most or (until and self._is_reached(until, base + processed, partition)):
                     break
@@ -330,12 +330,12 @@ class EventLoop:
             self.coordination.request_commit()  # step 5 of this iteration does it, as for a task
         if timers.take_check(now, self._multiplexer.starved):
             # Without a message, this iteration has polled already.
-            self._check(poll=envelope is not None)
+            self._periodic_work(poll=envelope is not None)
         timers.report_if_due(now)
         return timers.next_due()
 
-    def _check(self, *, poll: bool) -> None:
-        """Do what is done from time to time, whatever messages do."""
+    def _periodic_work(self, *, poll: bool) -> None:
+        """Have producers append what waits too long, poll, and measure, from time to time."""
         self._outbox.check()
         self._outbox.apply_limits()
         if poll and self._multiplexer.starved:
@@ -349,9 +349,9 @@ class EventLoop:
     def _poll_starved(self) -> bool:
         """Poll for partitions without messages, as the chooser has none; True where one arrived."""
         self.progress.nulls += 1
-        found = self._multiplexer.poll_starved()
+        arrived = self._multiplexer.poll_starved()
         self._end_inputs()
-        return found
+        return arrived
 
     def _end_inputs(self) -> None:
         """Note partitions that have ended, which the multiplexer found."""

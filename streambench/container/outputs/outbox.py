@@ -92,10 +92,10 @@ class TaskCommit(Struct):
 
 
 class Outbox(Protocol):
-    """The destination of a container's effects. ``whole``: its commits are of all tasks, never of some.
-    ``streams``: the streams that were sent to so far."""
+    """The destination of a container's effects. ``commits_all_tasks``: a commit is one of all tasks, never of
+    some. ``streams``: the streams that were sent to so far."""
 
-    whole: bool
+    commits_all_tasks: bool
 
     @property
     def streams(self) -> Collection[SystemStream]: ...
@@ -174,7 +174,7 @@ class BaseOutbox:
     """The common base of outboxes that write: producers, and per stream the route of a message to its
     producer."""
 
-    whole = False
+    commits_all_tasks = False
 
     def __init__(
         self,
@@ -397,7 +397,7 @@ class BaseOutbox:
 
     def _observed(self, stream: SystemStream, send: Sender) -> Sender:
         """``send``, shown to the current observers; itself where there are none."""
-        observer, held = self._observation.of("output_sent"), self.whole
+        observer, held = self._observation.of("output_sent"), self.commits_all_tasks
         if observer is None:
             return send
 
@@ -457,7 +457,7 @@ def _checked(task: str, envelope: Any) -> SystemStream:
 class AtLeastOnceOutbox(BaseOutbox):
     """The ordinary outbox: sends at once, commits at least once."""
 
-    whole = False
+    commits_all_tasks = False
 
     def flush(self) -> bool:
         self._unflushed += self._stream_writers.apply_limits(only_fresh=True)

@@ -77,8 +77,8 @@ class StreamWriters:
         self.failed_index = 0
 
     # One function, without a call for each part of the work, which would take longer than the work: most jobs
-    # send plain messages to one stream. Messages are copied for the reason given in ``put``; an input that is
-    # passed on has the right size.
+    # send plain messages to one stream. A message is copied, since some encoders (orjson) return bytes from a
+    # buffer of 4 kB that lives as long as they do; an input that is passed on has the right size.
     def send(self, collected: Collected) -> None:
         """Step 4. Hand messages to their producers, in order. The writer is looked up where the stream
         changes. Plain bytes go into the producer's list at once, everything else through ``put``. Every
@@ -257,8 +257,7 @@ class Encoder:
             and envelope.timestamp is None
             and envelope.headers is None
         ):
-            # Some encoders (orjson) return bytes from a buffer of 4 kB that lives as long as they do: keep a
-            # copy of the right size.
+            # A copy, as in ``send``.
             self._extend_of[partition]((key, b"%b" % message, None))
             return
         try:

@@ -69,7 +69,7 @@ class TransactionalOutbox(BaseOutbox):
     ``task.commit.max.output.mb`` says, to ask for a commit.
     """
 
-    whole = True
+    commits_all_tasks = True
 
     def __init__(
         self, *arguments: Any, config: Config, inputs: Collection[SystemStream], on_full: Callable[[], None]

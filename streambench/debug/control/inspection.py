@@ -190,7 +190,9 @@ class Inspection(Driven):
     @property
     def holds_outputs(self) -> bool:
         """True where outputs wait for the commit, or never leave the session."""
-        return self._holds_all or (self.container.has_begun and self.container.runtime.outbox.whole)
+        return self._holds_all or (
+            self.container.has_begun and self.container.runtime.outbox.commits_all_tasks
+        )
 
     @property
     def message(self) -> IncomingMessageEnvelope | None:

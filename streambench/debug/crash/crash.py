@@ -74,7 +74,7 @@ def crash_at(history: History, position: int, outputs: Outputs, *, inside_commit
         raise ContainerStateError(f"no task was committed at {position:,}: crash there without inside_commit")
     comparisons = [each for _, _, each in found]
     again = {at for each in comparisons if each.restart for at in each.restart.positions if at <= position}
-    fate = _Fate(comparisons, outputs, is_whole=history.container.runtime.outbox.whole)
+    fate = _Fate(comparisons, outputs, is_whole=history.container.runtime.outbox.commits_all_tasks)
     return Crash(
         position=position,
         guarantee=guarantee_of(history),
@@ -124,7 +124,7 @@ def _all_steps(
     history: History, groups: Sequence[TaskGroup], covered: Covered
 ) -> Iterator[tuple[int, CrashStep]]:
     """The crashes of all groups, each with the number of its group."""
-    is_whole = history.container.runtime.outbox.whole
+    is_whole = history.container.runtime.outbox.commits_all_tasks
     values: Values = [{} for _ in history.trace.stores]
     written: int | None = None
     epochs = [(each, number) for number, group in enumerate(groups) for each in group.epochs]

@@ -318,7 +318,7 @@ class BlockLog:
         for task, position in last.items():
             for index in self._committed[task]:
                 self._committed[task][index] = self._numbers[index] - later[position][index]
-        if self.container.runtime.outbox.whole:
+        if self.container.runtime.outbox.commits_all_tasks:
             self._pending += [each for each in trace.sent[committed:] if each.fate != "refused"]
 
     @property

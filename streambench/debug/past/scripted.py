@@ -72,7 +72,7 @@ class HeldOutputs:
     """An outbox that keeps outputs and writes nothing. ``sent``: the outputs, each with its position.
     ``callback``: that which sends what comes from no message."""
 
-    whole = False
+    commits_all_tasks = False
     can_defer = False
     failed_index = 0
     unflushed = 0

@@ -143,7 +143,7 @@ class Appender:
             self._write(data)
             frame = parse(data, 0, self._end, verify=False)
             assert isinstance(frame, Frame)
-            self._passed(frame)
+            self._advance_past(frame)
             if self._settings.fsync == "batch":
                 self.flush()
         return range(base, self._next)
@@ -338,7 +338,7 @@ class Appender:
         last: Frame | None = None
         for found in frames(segment, descriptor, position):
             if isinstance(found, Frame):
-                self._passed(found)
+                self._advance_past(found)
                 last = found
             elif isinstance(found, EndOfStream):
                 self._follow(segment)
@@ -372,7 +372,7 @@ class Appender:
                 self._noted = last_noted(segment)
                 self._scan(segment, find(segment, descriptor, _FOREVER), trust_last=False)
 
-    def _passed(self, frame: Frame) -> None:
+    def _advance_past(self, frame: Frame) -> None:
         """Note a frame of the active segment: the next batch follows it."""
         assert self._active is not None
         self._next, self._end = frame.last + 1, frame.end

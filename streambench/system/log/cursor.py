@@ -69,7 +69,7 @@ class Cursor:
         """
         batches: list[pa.RecordBatch] = []
         try:
-            while at_most > 0 and (batch := self._take(at_most)) is not None:
+            while at_most > 0 and (batch := self._next_part(at_most)) is not None:
                 at_most -= batch.num_rows
                 batches.append(batch)
             self.at_head = self._is_at_head()
@@ -84,7 +84,7 @@ class Cursor:
             ) from error
         return batches
 
-    def _take(self, at_most: int) -> pa.RecordBatch | None:
+    def _next_part(self, at_most: int) -> pa.RecordBatch | None:
         """The next batch, or so many messages of it; None where there is none yet."""
         batch = self._rest if self._rest is not None else self._next_batch()
         if batch is None:
@@ -118,7 +118,7 @@ class Cursor:
                 return None
             found = self._next_frame()
             if isinstance(found, Frame):
-                batch = self._batch(found)
+                batch = self._read_frame(found)
                 if batch is not None:
                     return batch
             elif isinstance(found, EndOfStream):
@@ -330,7 +330,7 @@ class Cursor:
         self._block_at = self._position
         return True
 
-    def _batch(self, frame: Frame) -> pa.RecordBatch | None:
+    def _read_frame(self, frame: Frame) -> pa.RecordBatch | None:
         """Read a frame, and decode what of it is wanted; None where nothing is."""
         self._check_sequence(frame)
         if frame.last < self.offset:
@@ -339,11 +339,11 @@ class Cursor:
         data = self._checked_bytes(frame)
         if data is None:
             return None
-        batch = self._decoded(data, frame)
+        batch = self._decode_frame(data, frame)
         self._position, self._reached = frame.end, frame.last + 1
         return batch if batch.num_rows else None
 
-    def _decoded(self, data: memoryview, frame: Frame) -> pa.RecordBatch:
+    def _decode_frame(self, data: memoryview, frame: Frame) -> pa.RecordBatch:
         """The messages of a frame from ``offset`` on. Raises CorruptDataError."""
         try:
             batch = decode(data, frame)

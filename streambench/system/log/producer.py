@@ -109,7 +109,7 @@ class _Pending:
             self.measured = len(fields)
             producer.start_linger(self)
             if self.size >= producer.batch_bytes or self.measured >= producer.batch_messages * _FIELDS:
-                producer.append(self)
+                producer.append_pending(self)
 
     def add_columns(self, columns: pa.RecordBatch) -> None:
         """Take messages by the column: key, message, timestamp, headers."""
@@ -125,9 +125,9 @@ class _Pending:
             self.size >= producer.batch_bytes
             or sum(piece.num_rows for piece in self.pieces) >= producer.batch_messages
         ):
-            producer.append(self)
+            producer.append_pending(self)
 
-    def append(self) -> int:
+    def append_everything(self) -> int:
         """Append everything, and return the number of batches.
 
         What was sent by the column is one batch. Single messages are several, since more than a batch may
@@ -230,7 +230,7 @@ class LogProducer(SystemProducer):
         self._caches: list[dict[tuple[str, int] | int, _Pending]] = []
         self._pendings: dict[tuple[Partition, _Identity | None], _Pending] = {}
         self._waiting: dict[_Pending, None] = {}
-        self._quick: dict[_Pending, None] = {}
+        self._handed_out: dict[_Pending, None] = {}
         self._unforced: dict[Partition, None] = {}
         self._fenced: dict[tuple[str, Partition], _Identity] = {}
         self._linger = log.settings.linger_ms / 1000
@@ -244,7 +244,7 @@ class LogProducer(SystemProducer):
             known.clear()
         self._pendings.clear()
         self._waiting.clear()
-        self._quick.clear()
+        self._handed_out.clear()
         self._log.close()
 
     def fence(
@@ -361,7 +361,7 @@ class LogProducer(SystemProducer):
         def first_extend(number: int, fields: Any) -> None:
             # A container sends to few of a thousand partitions: each is opened with its first message.
             pending = self._pending("", stream, number)
-            self._quick[pending] = None
+            self._handed_out[pending] = None
             extends[number] = pending.fields.extend
             pending.fields.extend(fields)
 
@@ -374,7 +374,7 @@ class LogProducer(SystemProducer):
             self.append_all()
 
     def _append_full(self) -> None:
-        for pending in self._quick:
+        for pending in self._handed_out:
             pending.append_if_full()
 
     def sender_of_columns(self, stream: SystemStream) -> SendColumns:
@@ -434,7 +434,7 @@ class LogProducer(SystemProducer):
         self._require_intact()
         self._append_full()
         for pending in list(self._waiting):
-            self.append(pending)
+            self.append_pending(pending)
         self.due = float("inf")
 
     def start_linger(self, pending: _Pending) -> None:
@@ -443,11 +443,11 @@ class LogProducer(SystemProducer):
             self._waiting[pending] = None
             self.due = min(self.due, monotonic() + self._linger)
 
-    def append(self, pending: _Pending) -> None:
+    def append_pending(self, pending: _Pending) -> None:
         """Append what waits for one partition."""
         self._waiting.pop(pending, None)
         try:
-            batches = pending.append()
+            batches = pending.append_everything()
         except BaseException as error:
             self._failed = error
             raise
