@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from typing import NamedTuple
 
 from tests.architecture import CHECKOUT, CONTAINER, PAGE, folders, parts, reachable, reduced, replaced
 from tests.figures import against_layers, circles, imports
@@ -14,9 +14,10 @@ from tests.test_house import functions_of, parsed
 REMEDY = "run: python -m tests.architecture --write"
 
 #: A reader of the page has five minutes for the way of a message.
-MOST_LINES = 750
+MOST_LINES = 660
+MOST_FILES = 14
 
-#: The hot path beside the twelve files of the page: what works on messages, or whenever something is due.
+#: The hot path beside the files of the page: what works on messages, or whenever something is due.
 HOT = (
     "chooser/round_robin.py",
     "container/batch_dispatch.py",
@@ -53,42 +54,42 @@ def test_every_file_that_the_page_names_is_there() -> None:
     assert [name for name in names if not any((root / name).exists() for root in roots)] == []
 
 
-def test_the_functions_on_the_way_of_a_message_are_in_their_files() -> None:
-    steps = way_of_a_message()
-    assert len(steps) == 12
-    for name, read in steps.items():
-        code = (CONTAINER.parent / name).read_text()
-        functions = [each.rpartition(".")[2] for each in re.findall(r"`([\w.]+)`", read)]
-        assert functions
-        assert [each for each in functions if not re.search(rf"\b(def|class) {each}\b", code)] == [], name
+def test_the_way_of_a_message_is_that_of_the_code() -> None:
+    """Each function of the page is in its file, and named by the function above it, which calls it."""
+    for call in way_of_a_message():
+        source = code_of(call.file, call.function)
+        assert source, f"{call.function} is not in {call.file}"
+        if call.caller is not None:
+            name = call.by.rpartition(".")[2].strip("_")
+            caller = code_of(call.caller.file, call.caller.function)
+            assert name in caller, f"{call.caller.function} does not call {call.function}"
 
 
 def test_the_way_of_a_message_stays_short_to_read() -> None:
-    """The functions that the page names, and the fields of its classes."""
-    lines = {
-        (name, line)
-        for name, read in way_of_a_message().items()
-        for each in re.findall(r"`([\w.]+)`", read)
-        for line in lines_of(CONTAINER.parent / name, each)
-    }
-    assert len(lines) <= MOST_LINES
+    way = way_of_a_message()
+    assert len({call.file for call in way}) <= MOST_FILES
+    assert (
+        len({(call.file, line) for call in way for line in lines_of(call.file, call.function)}) <= MOST_LINES
+    )
 
 
-def lines_of(path: Path, name: str) -> range:
-    """Return the lines of a function, or of a class up to its first method."""
-    node: ast.AST = parsed(path)
-    for part in name.split("."):
-        node = next(each for each in ast.walk(node) if getattr(each, "name", None) == part)
-    assert isinstance(node, ast.FunctionDef | ast.ClassDef)
-    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-    if isinstance(node, ast.ClassDef) and methods:
-        return range(node.lineno, methods[0].lineno)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+def code_of(file: str, function: str) -> str:
+    lines = (CONTAINER.parent / file).read_text().splitlines()
+    return "\n".join(lines[line - 1] for line in lines_of(file, function))
+
+
+def lines_of(file: str, function: str) -> range:
+    """Return the lines of a function; none where there is no such function."""
+    node: ast.AST | None = parsed(CONTAINER.parent / file)
+    for part in function.split("."):
+        found = ast.walk(node) if node is not None else ()
+        node = next((each for each in found if getattr(each, "name", None) == part), None)
+    return range(node.lineno, (node.end_lineno or 0) + 1) if isinstance(node, ast.FunctionDef) else range(0)
 
 
 def test_each_module_of_the_hot_path_has_its_own_file_of_tests() -> None:
     """``container/inputs/x.py`` has ``tests/container/inputs/test_x.py``."""
-    for name in (*way_of_a_message(), *HOT):
+    for name in (*{call.file for call in way_of_a_message()}, *HOT):
         module = CONTAINER.parent / name
         assert module.exists(), f"{name} has moved: change HOT in {__file__}"
         tests = (CHECKOUT / "tests" / name).with_name(f"test_{module.name}")
@@ -130,10 +131,36 @@ def steps_in(function: ast.AST) -> Iterator[str]:
             yield "2: offset"
 
 
-def way_of_a_message() -> dict[str, str]:
-    """Return the files on the way of one message, as the page names them, and what to read of each."""
-    way = PAGE.read_text().partition("| file | read |")[2].partition("\n\n")[0]
-    return dict(re.findall(r"^\| `([\w/]+\.py)` \| ([^|]+) \|", way, re.MULTILINE))
+class Call(NamedTuple):
+    """A line on the way of a message: a function in a file below ``streambench/``, the line that calls it,
+    and the name by which that does."""
+
+    file: str
+    function: str
+    caller: Call | None
+    by: str
+
+
+def way_of_a_message() -> list[Call]:
+    """Return the calls on the way of one message, as the page draws them: a call stands below its caller,
+    further to the right. "f, by g" is called through g."""
+    drawing = PAGE.read_text().partition("```text\n")[2].partition("```")[0]
+    calls: list[Call] = []
+    callers: list[tuple[int, Call | None]] = [(0, None)]
+    file = ""
+    for changed, room, text in re.findall(r"^([\w/]+\.py|)( +)(\S.*)$", drawing, re.MULTILINE):
+        file = changed or file
+        begin = len(changed) + len(room)
+        while callers[-1][0] >= begin:
+            callers.pop()
+        caller = callers[-1][1]
+        # What is no single word is a step, or not the container's own.
+        found = re.match(r"([\w.]+)(?:, by ([\w.]+))?(?=$| {2,})", text)
+        if found is not None:
+            caller = Call(file, found[1], caller, found[2] or found[1])
+            calls.append(caller)
+        callers.append((begin, caller))
+    return calls
 
 
 def test_the_diagram_leaves_out_only_what_it_implies() -> None:

@@ -73,7 +73,7 @@ class SkippingCursor(Cursor):
         batches = []
         while at_most > 0 and self._salvaged:
             frame, data = self._salvaged[0]
-            batch = self._decoded(memoryview(data), frame).slice(0, at_most)
+            batch = self._decode_frame(memoryview(data), frame).slice(0, at_most)
             if batch.num_rows:
                 at_most -= batch.num_rows
                 self.offset = batch.column(0)[batch.num_rows - 1].as_py() + 1
