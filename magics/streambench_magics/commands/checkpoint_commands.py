@@ -21,7 +21,7 @@ from streambench_magics.jobs.jobs import Job, require_no_branch
 from streambench_magics.jobs.rewinding import ends_elsewhere, planned, unsaid
 from streambench_magics.tables import Records
 
-_ALL = "found = %stream checkpoints has all of them, pandas.DataFrame(found) as a table"
+_ALL = "the value has all of them: pandas.DataFrame(_) shows it as a table"
 
 
 class CheckpointCommands(JobCommands):

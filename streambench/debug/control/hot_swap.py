@@ -98,7 +98,7 @@ class HotSwap(TimeTravel):
             raise ContainerStateError(f"in a branch nothing is recorded: {words('live')} first")
         work = Stoppable("runs again", progress)
 
-        def made() -> tuple[int, int, list[_Again]]:
+        def made() -> tuple[int, int, list[_Rerun]]:
             end = self.position
             first = history.last_edge(max(history.oldest, 0 if last is None else end - last))
             init = not attributes
@@ -209,32 +209,32 @@ class HotSwap(TimeTravel):
             found.append(Difference(*message_of(at), "error", "", None, error))
         return Swap(self.position, at - begin, tuple(found), end - begin, error)
 
-    def _replica(self, begin: int, factory: Any, *, init: bool = False, fill: bool = False) -> _Again:
+    def _replica(self, begin: int, factory: Any, *, init: bool = False, fill: bool = False) -> _Rerun:
         """A copy with other code, and the state of a position. ``fill``: its ``init`` adds attributes that
         the former code had not. Raises ConfigError, TaskError where the code cannot be used."""
         replica = self._past_or_new().at(begin)
         replica.swap(factory, init=init, fill=fill and factory is not replica.factory)
-        return _Again(replica, len(replica.writes), len(replica.outputs), {})
+        return _Rerun(replica, len(replica.writes), len(replica.outputs), {})
 
-    def _collect(self, again: _Again) -> Mapping[int, Effects]:
-        """Add to the effects of a copy what it did since the last call; these."""
-        replica = again.replica
-        writes, outputs = replica.writes_from(again.writes), replica.outputs[again.outputs :]
-        again.writes += len(writes)
-        again.outputs += len(outputs)
+    def _collect(self, rerun: _Rerun) -> Mapping[int, Effects]:
+        """Take what a copy did since the last call; the effects of that."""
+        replica = rerun.replica
+        writes, outputs = replica.writes_from(rerun.writes), replica.outputs[rerun.outputs :]
+        rerun.writes += len(writes)
+        rerun.outputs += len(outputs)
         new = self._effects_of(writes, self._made_of(outputs, held=False))
-        again.effects |= new
+        rerun.effects |= new
         return new
 
     def _ran_again(
-        self, again: _Again, begin: int, error: str | None, *, interrupted: bool = False
+        self, rerun: _Rerun, begin: int, error: str | None, *, interrupted: bool = False
     ) -> RunAgain:
         """Everything that a copy did since it was made."""
-        self._collect(again)
-        replica = again.replica
+        self._collect(rerun)
+        replica = rerun.replica
         stores = {task.name: self._entries(task) for task in replica.tasks}
         refs = tuple(self._living_history().message_refs(begin, replica.position))
-        return RunAgain(again.effects, begin, replica.position, error, stores, refs, interrupted)
+        return RunAgain(rerun.effects, begin, replica.position, error, stores, refs, interrupted)
 
 
 class RunAgain(NamedTuple):
@@ -251,7 +251,7 @@ class RunAgain(NamedTuple):
     interrupted: bool = False
 
 
-class _Again(Struct):
+class _Rerun(Struct):
     """A copy that runs messages again, and its ``effects`` up to the so many-th write and output."""
 
     replica: Replica
@@ -260,10 +260,10 @@ class _Again(Struct):
     effects: dict[int, Effects]
 
 
-def _go_on(again: _Again, position: int, target: int) -> str | None:
+def _go_on(rerun: _Rerun, position: int, target: int) -> str | None:
     """Run up to a position on the way to a target; the error where the task fails."""
     try:
-        again.replica.go_to(position, target)
+        rerun.replica.go_to(position, target)
     except TaskError as problem:
         return str(problem)
     return None

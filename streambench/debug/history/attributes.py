@@ -26,13 +26,13 @@ class TaskMemory:
     """A copy of what one task keeps in memory. ``attributes``: those of its object, ``user``: those of
     ``context.user``. Handles of the task in it are those of the task that it was copied from (``handles``).
 
-    ``shared``: the names of attributes that cannot be copied, with the reason. ``uncopied_metrics``: the
+    ``uncopied``: the names of attributes that cannot be copied, with the reason. ``uncopied_metrics``: the
     metrics that are not those of the copy, as ``group.name``. ``size``: of what was copied, in bytes,
     roughly, where it was measured. ``slowest``: for how many seconds an attribute was copied when a task was
     given all of it last, and its name."""
 
     __slots__ = (
-        "_metrics_of_shared", "attributes", "handles", "metrics", "shared", "size", "slowest",
+        "_metrics_of_uncopied", "attributes", "handles", "metrics", "size", "slowest", "uncopied",
         "uncopied_metrics", "user",
     )  # fmt: skip
 
@@ -42,15 +42,13 @@ class TaskMemory:
         memo: dict[int, Any] = {id(each): each for each in self.handles}
         known, ids = len(memo), set(memo)
         self.slowest = 0.0, ""
-        self.shared: dict[str, str] = {}
-        attributes, user = dict(attributes_of(task.task)), user_values(task.context)
-        self._metrics_of_shared: list[Metric] = []
-        self.attributes = self._copies("", attributes, memo)
-        self.user = self._copies("context.user", user, memo)
-        for name, value in [*attributes.items(), *((f"context.user{name}", user[name]) for name in user)]:
-            if name in self.shared:
-                self._metrics_of_shared += metrics_in(value, task.metrics.all().values(), ids)
-        memo |= {id(each): each for each in self._metrics_of_shared}
+        self.uncopied: dict[str, str] = {}
+        self.attributes = self._copies("", dict(attributes_of(task.task)), memo)
+        self.user = self._copies("context.user", user_values(task.context), memo)
+        self._metrics_of_uncopied: list[Metric] = []
+        for value in self.uncopied_values():
+            self._metrics_of_uncopied += metrics_in(value, task.metrics.all().values(), ids)
+        memo |= {id(each): each for each in self._metrics_of_uncopied}
         self.metrics = copied_metrics(task.metrics, memo)
         self.uncopied_metrics = self._uncopied(task, memo, ids)
         memo.pop(id(memo), None)  # the originals, which deepcopy keeps alive by it
@@ -64,14 +62,12 @@ class TaskMemory:
         memo: dict[int, Any] = {
             id(mine): its for mine, its in zip(self.handles, handles_of(task), strict=True)
         }
-        for name in self.shared:  # also where it is part of another attribute
-            of_user = name.removeprefix("context.user")
-            value = self.attributes.get(name, self.user.get(of_user))
+        for value in self.uncopied_values():  # also where it is part of another attribute
             memo.setdefault(id(value), value)
-        memo |= {id(each): each for each in self._metrics_of_shared}
+        memo |= {id(each): each for each in self._metrics_of_uncopied}
         self.slowest = 0.0, ""
-        attributes = self._given(self.attributes, memo, self.shared, "")
-        user = self._given(self.user, memo, self.shared, "context.user")
+        attributes = self._given(self.attributes, memo, "")
+        user = self._given(self.user, memo, "context.user")
         for name, _ in list(attributes_of(task.task)):
             if name not in attributes:
                 _delete(task.task, name)
@@ -79,6 +75,11 @@ class TaskMemory:
             set_attribute(task.task, name, value)
         set_user_values(task.context, user)
         task.metrics = task.context.metrics = copied_metrics(self.metrics, memo)
+
+    def uncopied_values(self) -> Iterator[Any]:
+        """The attributes that cannot be copied."""
+        for name in self.uncopied:
+            yield self.attributes.get(name, self.user.get(name.removeprefix("context.user")))
 
     def _uncopied(self, task: TaskInstance, memo: Mapping[int, Any], handles: Collection[int]) -> set[str]:
         """The metrics whose copy is the original, or may read more than the copy."""
@@ -88,7 +89,7 @@ class TaskMemory:
             return found
         values = {**self.attributes, **self.user}
         # Code may read more than what it has.
-        refused = [*self.shared, *(name for name, value in values.items() if callable(value))]
+        refused = [*self.uncopied, *(name for name, value in values.items() if callable(value))]
         check = SourceCheck(
             lambda value: id(value) in handles or memo.get(id(value), value) is not value,
             {type(task.task), *map(type, memo.values())},
@@ -107,17 +108,14 @@ class TaskMemory:
                     memo.popitem()
                 copies[name] = value
                 memo[id(value)] = value
-                self.shared[f"{prefix}{name}"] = f"{type(error).__name__}: {error}"
+                self.uncopied[f"{prefix}{name}"] = f"{type(error).__name__}: {error}"
         return copies
 
-    def _given(
-        self, values: Mapping[str, Any], memo: dict[int, Any], shared: Mapping[str, str], prefix: str
-    ) -> dict[str, Any]:
+    def _given(self, values: Mapping[str, Any], memo: dict[int, Any], prefix: str) -> dict[str, Any]:
         given = {}
         for name, value in values.items():
-            is_shared = f"{prefix}{name}" in shared
             began = time.monotonic()
-            given[name] = value if is_shared else deep_copy(value, memo)
+            given[name] = value if f"{prefix}{name}" in self.uncopied else deep_copy(value, memo)
             self.slowest = max(self.slowest, (time.monotonic() - began, f"{prefix}{name}"))
         return given
 

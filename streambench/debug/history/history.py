@@ -62,7 +62,7 @@ class History(BlockLog):
         task that has it."""
         found: dict[str, str] = {}
         for memory in self.blocks[-1].memory.values():
-            found = memory.shared | found
+            found = memory.uncopied | found
         for name in shared_by_class(self.container.factory):
             found[name] = "an attribute of the class, which all its objects share"
         return found

@@ -143,9 +143,7 @@ class Way:
         for task in self.replica.tasks:
             inside = task.task, task.context.user
             yield from (each for each in handles_of(task) if not any(each is one for one in inside))
-            memory = self.replica.block.memory[task.name]
-            for name in memory.shared:
-                yield memory.attributes.get(name, memory.user.get(name.removeprefix("context.user")))
+            yield from self.replica.block.memory[task.name].uncopied_values()
 
 
 def _roots(tasks: Sequence[TaskInstance]) -> Iterator[Any]:

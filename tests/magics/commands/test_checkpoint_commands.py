@@ -48,5 +48,5 @@ def test_of_many_partitions_the_first_checkpoints_are_shown(ip: Shell) -> None:
     ip.run("%stream show --static")
     shown = ip.run("%stream checkpoints").splitlines()
     assert len(shown) == 1 + 100 + 1 and len(ip.value) == 101
-    assert shown[-1].startswith("the first 100 of 101; found = %stream checkpoints has all of them")
+    assert shown[-1].startswith("the first 100 of 101; the value has all of them")
     assert ip.value._repr_html_().count("<tr>") == 1 + 100
