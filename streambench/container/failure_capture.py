@@ -38,7 +38,7 @@ from streambench.recording.header import TaskStart, new_header, written
 from streambench.recording.recording import batch_row, plain_row, value_columns
 from streambench.recording.stream_rows import failure_row, stream_rows
 from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine, raw_engine
+from streambench.store.expiry import raw_engine
 from streambench.store.memory import MemoryEngine
 from streambench.system import reader
 
@@ -269,8 +269,7 @@ def _committed_stores(
             notes.append(f"the store {name} has no changelog: it is as it was at the failure")
         else:
             engine = MemoryEngine()
-            ttl_ms = task_stores.definitions[name].ttl_ms
-            filled = engine if ttl_ms is None else ExpiringEngine(engine, ttl_ms, status.clock.now_ms)
+            filled = task_stores.definitions[name].with_expiry(engine, status.clock.now_ms)
             admin = status.systems.admin(ssp.system)
             here = status.systems.metadata_of([ssp])[ssp.system_stream][ssp.partition]
             restore = Restore(filled, ssp, here, checkpoint.changelogs.get(name), admin.compare, store=name)

@@ -94,6 +94,10 @@ class StoreDefinition(Struct, frozen=True):
             engine = CachedEngine(engine, size, self.batch)
         if above is not None:
             engine = above(engine)
+        return self.with_expiry(engine, now_ms)
+
+    def with_expiry(self, engine: StoreEngine, now_ms: Callable[[], int]) -> StoreEngine:
+        """An engine whose entries expire, where those of the store do; else the same one."""
         return engine if self.ttl_ms is None else ExpiringEngine(engine, self.ttl_ms, now_ms)
 
 

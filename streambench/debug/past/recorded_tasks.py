@@ -9,8 +9,6 @@ from streambench.container.tasks.task_instance import TaskInstance, TaskPartitio
 from streambench.debug.history.block import Block
 from streambench.debug.history.history import History
 from streambench.debug.history.writes import Values
-from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine
 from streambench.store.overlay import OverlayEngine
 from streambench.store.task_store import TaskStore
 from streambench.store.traced import traced_engine
@@ -101,9 +99,7 @@ class RecordedTasks:
             definition = definitions[name]
             overlay = OverlayEngine(traced_engine(tasks[task].stores[name].engine).engine, {})
             self._overlays.append(overlay)
-            engine: StoreEngine = overlay
-            if definition.ttl_ms is not None:
-                engine = ExpiringEngine(engine, definition.ttl_ms, self._now_ms)
+            engine = definition.with_expiry(overlay, self._now_ms)
             made[task][name] = TaskStore(
                 name, engine, definition.key_serde, definition.value_serde, changelog=False
             )

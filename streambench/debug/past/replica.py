@@ -42,8 +42,6 @@ from streambench.debug.past.scripted import HeldOutputs, ScriptedChooser, Script
 from streambench.metrics.registry import MetricsRegistry, Reading
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
-from streambench.store.engine import StoreEngine
-from streambench.store.expiry import ExpiringEngine
 from streambench.store.memory import MemoryEngine
 from streambench.store.overlay import OverlayEngine
 from streambench.store.task_store import TaskStore
@@ -367,9 +365,9 @@ class Replica:
         below, values = traced_engine(live.stores[name].engine).engine, script.values[number]
         if definition.changelog is None and not script.keeps_all_stores:
             below, values = MemoryEngine(), {}
-        engine: StoreEngine = TracedEngine(OverlayEngine(below, values), number, self)
-        if definition.ttl_ms is not None:
-            engine = ExpiringEngine(engine, definition.ttl_ms, self._clock.now_ms)
+        engine = definition.with_expiry(
+            TracedEngine(OverlayEngine(below, values), number, self), self._clock.now_ms
+        )
         store = TaskStore(
             name, engine, definition.key_serde, definition.value_serde, changelog=False,
             owner=self._context, limit=definition.limit,
