@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from streambench.cli.deploy_options import DeployOptions
@@ -33,42 +34,41 @@ class DeployCommands(JobCommands):
         spark = importlib.import_module("streambench.spark")
         config = options.configured(job.config)
         master = _master(args.master, config)
-        if not options.dry_run and range is None:
-            require_no_branch(job, "deploy")
-            self._stop_job(job, "stopped, and deployed on Spark", " here")
         how: dict[str, Any] = {"task": job.task, "master": args.master, "if_running": options.if_running}
+        if range is None:
+            run = partial(spark.deploy, config, **how)
+        else:
+            run = partial(spark.backfill, config, range, **how)
         if options.dry_run:
-            if range is not None:
-                planned = spark.backfill(config, range, dry_run=True, **how)
-            elif job.alive:
-                planned = _planned_from_here(job, config, args.master)
-            else:
-                planned = spark.deploy(config, dry_run=True, **how)
+            begins_here = range is None and job.alive
+            planned = _planned_from_here(job, config, args.master) if begins_here else run(dry_run=True)
             print(dry_run_line(planned))
-            if job.alive and range is None:
+            if begins_here:
                 print(
                     f"{job.name} runs here: without --dry-run it commits and stops first, and the deployment "
                     "begins there"
                 )
             return Records(columns_of(planned), rows_of(planned), right=FIGURES, source=planned)
-        what = job.name if range is None else f"the backfill {range.name} of {job.name}"
         deploy_display = importlib.import_module("streambench_magics.panel.deploy_display").deploy_display
-        with deploy_display(f"deploying {what} on {master}") as display:
-            if range is not None:
-                result = spark.backfill(config, range, progress=display.show, **how)
-            else:
-                job.deployed = deployed = Deployed(master)
-
-                def show(progress: Any) -> None:
-                    deployed.note(progress)
-                    display.show(progress)
-
-                result = spark.deploy(config, progress=show, **how)
-                deployed.messages = result.messages
         if range is not None:
+            what = f"the backfill {range.name} of {job.name}"
+            with deploy_display(f"deploying {what} on {master}") as display:
+                result = run(progress=display.show)
             outputs = ", ".join(map(str, range.outputs(config, job.task)))
             print(f"the outputs of {range.name}: {outputs or 'none'}")
-        return _shown(what, result, is_backfill=range is not None)
+            return _shown(what, result, is_backfill=True)
+        require_no_branch(job, "deploy")
+        self._stop_job(job, "stopped, and deployed on Spark", " here")
+        with deploy_display(f"deploying {job.name} on {master}") as display:
+            job.deployed = deployed = Deployed(master)
+
+            def show(progress: Any) -> None:
+                deployed.note(progress)
+                display.show(progress)
+
+            result = run(progress=show)
+            deployed.messages = result.messages
+        return _shown(job.name, result, is_backfill=False)
 
 
 def _planned_from_here(job: Job, config: Config, master: str | None) -> Any:

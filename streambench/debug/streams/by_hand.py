@@ -119,32 +119,7 @@ def peek(
         metadata = systems.metadata([stream])[stream]
         if partition is not None and partition not in metadata:
             raise ByHandError(str(no_partition(stream, partition, len(metadata))))
-        admin = systems.admin(stream.system)
-        replayable = admin.replayable
-        if not replayable and begin not in ("oldest", "newest"):
-            raise ByHandError(
-                f"{stream}: this kind of system has no offsets to begin at; leave out --from {begin}"
-            )
-        wanted = {
-            SystemStreamPartition(stream.system, stream.stream, number): each
-            for number, each in sorted(metadata.items())
-            if partition in (None, number) and (each.newest is not None or not replayable)
-        }
-        if replayable:
-            places = {
-                ssp: _start(admin, ssp, each, begin, limit, exactly=partition is not None)
-                for ssp, each in wanted.items()
-            }
-        else:
-            places = dict.fromkeys(wanted, "0")
-        starts = {ssp: place for ssp, place in places.items() if place is not None}
-        if wanted and not starts:
-            ends = ", ".join(f"{number} at {each.upcoming}" for number, each in sorted(metadata.items()))
-            raise ByHandError(
-                f"{stream}: {begin} is beyond the end of all partitions, which is (the next offset): "
-                f"partition {ends}. Write --from "
-                "oldest, newest, or an offset before the end"
-            )
+        starts = _starts(systems.admin(stream.system), stream, metadata, partition, begin, limit)
         found = read_to_head(
             systems.consumer(stream.system, MetricsRegistry()), starts, at_most=limit, patience_s=_PATIENCE_S
         )
@@ -161,6 +136,41 @@ def peek(
             }
             for ssp, index in taken
         ]
+
+
+def _starts(
+    admin: SystemAdmin,
+    stream: SystemStream,
+    metadata: Mapping[int, PartitionMetadata],
+    partition: int | None,
+    begin: str,
+    limit: int,
+) -> dict[SystemStreamPartition, str]:
+    """The offsets to read from. Raises ByHandError where there is no message from ``begin`` on."""
+    wanted = {
+        SystemStreamPartition(stream.system, stream.stream, number): each
+        for number, each in sorted(metadata.items())
+        if partition in (None, number) and (each.newest is not None or not admin.replayable)
+    }
+    if not admin.replayable:
+        if begin not in ("oldest", "newest"):
+            raise ByHandError(
+                f"{stream}: this kind of system has no offsets to begin at; leave out --from {begin}"
+            )
+        return dict.fromkeys(wanted, "0")
+    places = {
+        ssp: _start(admin, ssp, each, begin, limit, exactly=partition is not None)
+        for ssp, each in wanted.items()
+    }
+    starts = {ssp: place for ssp, place in places.items() if place is not None}
+    if wanted and not starts:
+        ends = ", ".join(f"{number} at {each.upcoming}" for number, each in sorted(metadata.items()))
+        raise ByHandError(
+            f"{stream}: {begin} is beyond the end of all partitions, which is (the next offset): "
+            f"partition {ends}. Write --from "
+            "oldest, newest, or an offset before the end"
+        )
+    return starts
 
 
 def _readable(
