@@ -387,8 +387,15 @@ def _parsers(group: Callable[[Command], None]) -> dict[str, Parser]:
 
 
 _GROUPS = {
-    group.__name__.strip("_"): _parsers(group)
-    for group in (_jobs, _move, _look, _time, _code, _failures, _commits, _streams, _elsewhere)
+    "jobs": _parsers(_jobs),
+    "move": _parsers(_move),
+    "look": _parsers(_look),
+    "time": _parsers(_time),
+    "code": _parsers(_code),
+    "failures": _parsers(_failures),
+    "commits": _parsers(_commits),
+    "streams": _parsers(_streams),
+    "elsewhere": _parsers(_elsewhere),
 }
 """The sub-commands by what they are for, in the order of the overview."""
 

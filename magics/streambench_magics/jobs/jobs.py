@@ -15,9 +15,9 @@ from streambench.checkpoint.journal_records import takeover_announced
 from streambench.config import Config
 from streambench.container.container import Container, Until
 from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.control.driving import noticing
 from streambench.debug.control.hot_swap import Swap
 from streambench.debug.control.session import Session
-from streambench.debug.control.waiting_notice import noticing
 from streambench.debug.stopping.conditions import Conditional
 from streambench.debug.view.restore_progress import show_restore_progress
 from streambench.debug.view.waiting import described_waits, nothing_to_read, sendable

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Concatenate, ParamSpec, TypeVar
 
 from streambench.container.container import Container
-from streambench.debug.control.waiting_notice import notice_waiting
 from streambench.debug.stopping.interrupt import GivenUp, forget_interrupt
 from streambench.errors import ContainerStateError
 
 _T = TypeVar("_T")
 _LOOK_AGAIN_S = 0.05
+
+_notice: ContextVar[Callable[[], object]] = ContextVar("waiting notice", default=lambda: None)
 
 
 _S = TypeVar("_S", bound="Driven")
@@ -31,6 +33,22 @@ def between_messages(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Conc
         return self.between(lambda: method(self, *args, **kwargs))
 
     return call
+
+
+@contextmanager
+def noticing(notice: Callable[[], object]) -> Iterator[None]:
+    """Meanwhile, on this thread, call ``notice`` again and again while a session is waited for,
+    however long that takes. Its errors end the waiting."""
+    before = _notice.set(notice)
+    try:
+        yield
+    finally:
+        _notice.reset(before)
+
+
+def notice_waiting() -> None:
+    """Called by what waits, many times a second."""
+    _notice.get()()
 
 
 class Driven:

@@ -23,10 +23,9 @@ from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.container.observer import ContainerObserver
 from streambench.debug.control.advance import Advance
 from streambench.debug.control.busy import Busy, busy_with
-from streambench.debug.control.driving import between_messages
+from streambench.debug.control.driving import between_messages, notice_waiting
 from streambench.debug.control.pace import Pace
 from streambench.debug.control.stops import Stops
-from streambench.debug.control.waiting_notice import notice_waiting
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
 from streambench.debug.stopping.interrupt import GivenUp, clear_interrupts, interrupt_inside
 from streambench.debug.stopping.moment import Moment
