@@ -52,6 +52,9 @@ demand_packages()
 # For each pytest that a test starts: to import this plug-in takes two seconds of CPU.
 os.environ["PYTEST_ADDOPTS"] = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:nbval".strip()
 
+# For each process that a test starts: numpy begins a thread per core, which takes 6 % of a short command.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # No deadline: how long one example takes says nothing on a machine that does other things at the same time.
