@@ -16,6 +16,9 @@ from playwright.sync_api import Locator, Page, expect
 #: packages on a busy machine.
 TIMEOUT_SECONDS = 60.0
 
+#: How often a condition is looked at. By default the browser draws a frame for each look.
+LOOK_MS = 50
+
 # The notebook of a name, or null while it is loading. The widget in front may be another one: JupyterLab
 # opens a launcher where the last notebook was closed, and gives it the focus some time later.
 _PANEL = """
@@ -147,7 +150,7 @@ class Notebook:
 
     def wait_idle(self, timeout: float = TIMEOUT_SECONDS) -> None:
         """Waits until the kernel has nothing to do."""
-        self.page.wait_for_function(self._script(_IS_IDLE), timeout=timeout * 1000)
+        self.page.wait_for_function(self._script(_IS_IDLE), timeout=timeout * 1000, polling=LOOK_MS)
 
     def cell(self, index: int) -> Locator:
         """The cell in the page: what it shows, and what can be clicked in it."""
@@ -164,13 +167,16 @@ class Notebook:
         run = next(_runs)
         while not self.page.evaluate(self._script(_START), [index, run]):
             self.page.evaluate(self._script(_BRING_TO_FRONT))
-            self.page.wait_for_function(self._script(_IS_IN_FRONT))
+            self.page.wait_for_function(self._script(_IS_IN_FRONT), polling=LOOK_MS)
         return run
 
     def wait_run(self, run: int, timeout: float = TIMEOUT_SECONDS) -> None:
         """Waits until what ``start_cell`` started is over."""
         self.page.wait_for_function(
-            "(run) => window.streambenchRuns[run] === 'done'", arg=run, timeout=timeout * 1000
+            "(run) => window.streambenchRuns[run] === 'done'",
+            arg=run,
+            timeout=timeout * 1000,
+            polling=LOOK_MS,
         )
 
     def run_cell(self, index: int, *, timeout: float = TIMEOUT_SECONDS, may_fail: bool = False) -> None:
