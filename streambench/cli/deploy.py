@@ -284,9 +284,8 @@ def _fail_service(statuses: Sequence[JobStatus], results: Sequence[DeployResult]
     for each in statuses:
         if each.state == "taken over":
             print(f"error: {each.error}", file=sys.stderr)
-        elif each.failures:
-            rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
-            print(f"error: {each.job}: its last {rounds} failed: {each.error}", file=sys.stderr)
+        elif each.failed:
+            print(f"error: {each.failed}", file=sys.stderr)
     if silent := [each.job for each in statuses if not each.error and each.job not in shown]:
         print(f"{', '.join(silent)}: no round has ended well", file=sys.stderr)
     if any(each.failures or each.state == "taken over" for each in statuses):

@@ -44,20 +44,18 @@ def checkpoint_manager(config: Config, job_name: str, *, is_quiet: bool = False)
         )
     if able:
         return _of_system(config, _KEY, able[0], job_name, keep)
-    lasting = [system for system in _systems(config) if not abilities_of(config, system).in_process]
-    if lasting and not is_quiet:
-        log.warning(
-            "the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them",
-            job_name,
-            _KEY,
-        )
+    systems = config.names_below("systems.")
+    if not is_quiet and not all(abilities_of(config, system).in_process for system in systems):
+        text = "the checkpoints of %s are kept in memory and lost with this process; set %s=file to keep them"
+        log.warning(text, job_name, _KEY)
     return memory_checkpoints("", job_name, keep=keep)
 
 
 def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> CheckpointManager:
     setting = f"systems.{system}.samza.factory"
     if config.text(setting) is None:
-        raise config.error(key, f"there is no system '{system}'; {_hint(config, system)}")
+        hint = suggest(system, ["file", *config.names_below("systems.")], _choices(config))
+        raise config.error(key, f"there is no system '{system}'; {hint}")
     if system in log_systems(config):
         return commit_journal(config, config.directory_at(f"systems.{system}.path") / "_jobs" / job, job)
     made = load.resolve(config, setting, group=GROUP, builtin=BUILTIN)
@@ -78,16 +76,7 @@ def _of_system(config: Config, key: str, system: str, job: str, keep: int) -> Ch
     return manager
 
 
-def _systems(config: Config) -> list[str]:
-    return config.names_below("systems.")
-
-
-def _hint(config: Config, system: str) -> str:
-    return suggest(system, ["file", *_systems(config)]) or _choices(config)
-
-
 def _choices(config: Config) -> str:
     logs = log_systems(config)
-    return f"set {_KEY}=file" + (
-        f", or name a log system: {', '.join(logs)}" if logs else ", or define a log system and name it"
-    )
+    named = f"name a log system: {', '.join(logs)}" if logs else "define a log system and name it"
+    return f"set {_KEY}=file, or {named}"

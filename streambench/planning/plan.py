@@ -129,25 +129,19 @@ def plan(config: Config, name: str, metadata: Metadata, former: Generation | Non
     models = {
         task: TaskModel(task, tuple(sorted({*groups[task], *broadcast})), places[task]) for task in groups
     }
-    dealt = deal(groups, containers, former.assignment if former else None)
-    return JobModel(
-        name,
-        tuple(
-            ContainerModel(number, tuple(models[task] for task in tasks)) for number, tasks in dealt.items()
-        ),
-    )
+    return _model(name, models, deal(groups, containers, former.assignment if former else None))
 
 
 def balanced(model: JobModel, loads: Mapping[str, int], former: Generation | None = None) -> JobModel:
     """The same tasks in as many containers, dealt by the messages that each task has to read."""
     tasks = {task.name: task for task in model.tasks}
     dealt = deal_by_load(loads, len(model.containers), former.assignment if former else None)
-    return JobModel(
-        model.name,
-        tuple(
-            ContainerModel(number, tuple(tasks[name] for name in names)) for number, names in dealt.items()
-        ),
-    )
+    return _model(model.name, tasks, dealt)
+
+
+def _model(name: str, tasks: Mapping[str, TaskModel], dealt: Mapping[int, Sequence[str]]) -> JobModel:
+    containers = [ContainerModel(number, tuple(tasks[each] for each in dealt[number])) for number in dealt]
+    return JobModel(name, tuple(containers))
 
 
 def _stream(config: Config, key: str, name: str) -> SystemStream:

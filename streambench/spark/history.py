@@ -124,10 +124,9 @@ def note(history: History | None, run: Run) -> None:
         return
     try:
         history.append(msgspec.json.encode(run))
-    except OSError as error:
-        log.warning("%s: this round is not in the history: %s", history, error.strerror)
-    except StreambenchError as error:
-        log.warning("%s: this round is not in the history: %s", history, error)
+    except (OSError, StreambenchError) as error:
+        why = getattr(error, "strerror", None) or error
+        log.warning("%s: this round is not in the history: %s", history, why)
 
 
 def runs(config: Config, name: str | None = None) -> list[Run]:

@@ -14,7 +14,6 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
@@ -45,7 +44,6 @@ _ENDS_WITHIN_S = 30.0
 _ABSENT_LOOKS = 7
 _LOOK_S = 2.5
 _NEWER_S = 5.0
-_ENDED = "the process that deployed the job has ended"
 # Of file systems that have no locks.
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -257,28 +255,31 @@ def _locked(path: Path) -> Held:
         time.sleep(_GLANCE_S / 20)
 
 
-class DriverWatch(Protocol):
-    """Looks if the process that deploys a container is gone. Spark Connect goes on with the job of a
-    client that was killed, to its end."""
+class DriverWatch:
+    """Looks if the process that deploys a container is gone: Spark Connect goes on with the job of a client
+    that was killed, to its end. This one looks at nothing, for containers that die with the process."""
 
     def is_gone(self) -> bool:
-        """True where it is known to be gone."""
+        """True where it is known to be gone. Only answers count: a directory out of sight is no proof, nor is
+        a broker that is away."""
+        return False
 
     def reason(self, host: str) -> str:
         """In words, for the start of a sentence, why it counts as gone on this host."""
+        return "the process that deployed the job has ended"
 
     def close(self) -> None:
         """Look no more."""
 
 
-class LockWatch:
-    """Looks at the lock of the deployment. Only answers count: a directory that is out of sight is no proof.
+class LockWatch(DriverWatch):
+    """Looks at the lock of the deployment.
 
     ``is_visible``: others see the lock, so that a free one counts from the beginning. Else it must have been
     seen: a file system that does not show the locks of other machines is no proof."""
 
     def __init__(self, lock_path: str, *, is_visible: bool = False) -> None:
-        self._path = Path(lock_path) if lock_path else None
+        self._path = Path(lock_path)
         self._is_visible = is_visible
         self._was_seen = False
         self._free_since: float | None = None
@@ -297,22 +298,17 @@ class LockWatch:
 
     def reason(self, host: str) -> str:
         """In words, also that this host may not see the lock, where it never was seen here."""
-        ended = f"{_ENDED} ({self._path} is not locked on {host})"
+        ended = f"{super().reason(host)} ({self._path} is not locked on {host})"
         if self._was_seen:
             return ended
         return (
             f"{ended}, or {host} does not see locks that it holds on another machine. Mount "
-            f"{self._path.parent if self._path else 'the directory'} with locks that all machines see, as "
-            "NFS does without nolock and local_lock, or keep the checkpoints in Kafka"
+            f"{self._path.parent} with locks that all machines see, as NFS does without nolock and "
+            "local_lock, or keep the checkpoints in Kafka"
         )
-
-    def close(self) -> None:
-        """Have nothing to close."""
 
     def _is_held(self) -> bool | None:
         """True where the lock is held; None where that is not known."""
-        if self._path is None:
-            return None
         try:
             return has_holder(self._path)
         except OSError as error:
@@ -320,11 +316,10 @@ class LockWatch:
             return None
 
 
-class LeaseWatch:
+class LeaseWatch(DriverWatch):
     """Looks at the lease of the deployment, on a thread of its own: a broker may take long to answer.
 
-    The deployment has seen its lease before it started containers. Only answers count: a broker that is away
-    is no proof."""
+    The deployment has seen its lease before it started containers."""
 
     def __init__(self, config: Config, job: str, name: str) -> None:
         self._manager = checkpoint_manager(config, job)
@@ -335,10 +330,6 @@ class LeaseWatch:
     def is_gone(self) -> bool:
         """True once the lease was absent in several answers, one after the other."""
         return self._gone.is_set()
-
-    def reason(self, host: str) -> str:
-        """In words; all hosts see the same leases."""
-        return _ENDED
 
     def close(self) -> None:
         """Look no more."""

@@ -73,6 +73,14 @@ class JobStatus(Struct):
     seconds: float | None = None
     next_ms: int | None = None
 
+    @property
+    def failed(self) -> str:
+        """The failures of its last rounds in words; empty where there are none."""
+        if not self.failures:
+            return ""
+        rounds = "round" if self.failures == 1 else f"{self.failures:,} rounds"
+        return f"{self.job}: its last {rounds} failed: {self.error}"
+
 
 class ServiceStatus(Struct):
     """The status of a service. ``stopping``: it ends when the current round has ended."""
@@ -89,9 +97,8 @@ class ServiceStatus(Struct):
         for each in self.jobs:
             if each.state == "taken over":
                 found.append(str(each.error))
-            elif each.failures:
-                rounds = "round" if each.failures == 1 else f"{each.failures:,} rounds"
-                found.append(f"{each.job}: its last {rounds} failed: {each.error}")
+            elif each.failed:
+                found.append(each.failed)
             if each.stuck_ms is not None and each.progress_ms is not None and now_ms >= each.stuck_ms:
                 seconds = (now_ms - each.progress_ms) // 1000
                 found.append(f"{each.job}: its round has not gone on for {seconds:,} s{_busy(each, now_ms)}")

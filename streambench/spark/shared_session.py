@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from streambench.config import Config
@@ -42,7 +41,5 @@ class SharedSession:
     def __enter__(self) -> SharedSession:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(quickly=error is not None)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.close(quickly=kind is not None)

@@ -388,7 +388,9 @@ def _note(report: Report, container: Container) -> None:
 def _watch(shipment: Shipment) -> DriverWatch:
     if shipment.leased_as:
         return LeaseWatch(shipment.config, shipment.model.name, shipment.leased_as)
-    return LockWatch(shipment.lock_path, is_visible=shipment.is_visible)
+    if shipment.lock_path:
+        return LockWatch(shipment.lock_path, is_visible=shipment.is_visible)
+    return DriverWatch()
 
 
 def _readers(model: JobModel, number: int) -> dict[SystemStreamPartition, str]:

@@ -59,13 +59,18 @@ def has_numbers(systems: Systems, stream: SystemStream) -> bool:
     return isinstance(systems.admin(stream.system), NumberedAdmin)
 
 
-def check_readable(config: Config, systems: Systems, stream: SystemStream) -> None:
-    """Raise StreamSystemError where executors could not read a stream, or not twice the same."""
+def check_reachable(config: Config, stream: SystemStream) -> None:
+    """Raise StreamSystemError where a stream is in the memory of this process."""
     if abilities_of(config, stream.system).in_process:
         raise StreamSystemError(
             f"{stream} lies in the memory of one process, and Spark's executors are others: use a system of "
             f"another kind (systems.{stream.system}.samza.factory=log)"
         )
+
+
+def check_readable(config: Config, systems: Systems, stream: SystemStream) -> None:
+    """Raise StreamSystemError where executors could not read a stream, or not twice the same."""
+    check_reachable(config, stream)
     if not systems.admin(stream.system).replayable:
         raise StreamSystemError(
             f"{stream}: this kind of system does not store messages, and Spark may read them twice: land it "

@@ -34,9 +34,10 @@ from streambench.spark.source.encoding import Encoding
 from streambench.spark.source.handed_rows import HandedRows, unpacked
 from streambench.spark.source.layout import StreamFormat
 from streambench.spark.source.options import StreamOptions
+from streambench.spark.source.ranges import check_reachable
 from streambench.system.api import SendColumns, row_by_row
 from streambench.system.capabilities import Columnar, NamedWrite, NamedWrites, StagedWrite, StagedWrites
-from streambench.system.systems import Systems, abilities_of, kind_name
+from streambench.system.systems import Systems, kind_name
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _SOURCE = "spark"
@@ -74,11 +75,7 @@ class StreamWriting:
         self._schema = schema
         if overwrite:
             raise ConfigError(f'{stream}: a stream is only appended to: use mode("append")')
-        if abilities_of(options.config, stream.system).in_process:
-            raise StreamSystemError(
-                f"{stream} lies in the memory of one process, and Spark's executors are others: use a system "
-                f"of another kind (systems.{stream.system}.samza.factory=log)"
-            )
+        check_reachable(options.config, stream)
         self._encoding()
         with closing(Systems(options.config)) as systems:
             factory = systems.factory(stream.system)
