@@ -8,6 +8,7 @@ where, and what to do about it.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +27,13 @@ def escaped(text: str, *, keep: str = "") -> str:
     return _UNSEEN.sub(
         lambda found: found[0] if found[0] in keep else found[0].encode("unicode_escape").decode(), text
     )
+
+
+def isolated(text: str) -> str:
+    """A text among others in a line: one that is read from right to left does not turn them around."""
+    if any(unicodedata.bidirectional(each) in ("R", "AL") for each in text):
+        return f"\u2068{text}\u2069"
+    return text
 
 
 def in_own_lines(text: str) -> str:

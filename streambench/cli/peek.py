@@ -18,7 +18,7 @@ from streambench.cli.job import JobOption, JsonOption, StreamArgument, stream_in
 from streambench.cli.output import moment, print_json, warn_of_pending
 from streambench.config import Config
 from streambench.counts import first_named
-from streambench.errors import OffsetError, described, no_partition
+from streambench.errors import OffsetError, described, isolated, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.planning.pending_commits import pending_for
@@ -167,7 +167,9 @@ def _shown(value: Any) -> str:
         else _as_json(value)
     )
     cut = len(text) - _LONGEST
-    return text if cut <= len(_CUT.format(cut)) else f"{text[:_LONGEST]}{_CUT.format(cut)}"
+    if cut > len(_CUT.format(cut)):
+        text = f"{text[:_LONGEST]}{_CUT.format(cut)}"
+    return isolated(text)
 
 
 def _as_json(value: Any) -> str:

@@ -106,6 +106,13 @@ def test_where_there_is_nothing_yet_it_is_said(project: Project) -> None:
     assert "there is nothing yet in log.numbers" in done.stderr
 
 
+def test_a_key_from_right_to_left_turns_nothing_else_around(project: Project) -> None:
+    project.fill(0)
+    project.ok("send", "log.numbers", "--key-field", "k", *C, stdin='{"k": "\u05d0\u05d1", "n": 1}\n')
+    assert "  \u2068\u05d0\u05d1\u2069  " in project.ok("peek", "log.numbers", *C)
+    assert project.rows("peek", "log.numbers")[0]["key"] == "\u05d0\u05d1"
+
+
 def test_following_ends_when_nobody_reads_any_more(project: Project) -> None:
     project.fill(1, partitions=1)
     follower = project.start("peek", "log.numbers", "--follow", *C)

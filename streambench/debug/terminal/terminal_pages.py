@@ -14,6 +14,7 @@ from streambench.debug.message_text import changed_text, figure_text, message_te
 from streambench.debug.names import figure, middle_cut
 from streambench.debug.view.bars import line_over_time
 from streambench.debug.view.panel_state import PanelState, to_do_again
+from streambench.errors import isolated
 
 _VALUE = 120
 _NAME = 40
@@ -188,7 +189,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, style: str 
         figures = name in ("message", "hits", "to process again")
         table.add_column(name, justify="right" if figures else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(isolated(each)) for each in row))
     return table
 
 

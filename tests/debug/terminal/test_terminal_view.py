@@ -103,6 +103,14 @@ def test_the_screen_has_inputs_choices_and_the_page_that_is_asked_for(numbers: A
     assert '{"n": 1}' in "\n".join(drawn(Screen(reader.take(), page=2), 100, 30))
 
 
+def test_a_text_from_right_to_left_turns_no_other_column_around(numbers: Any) -> None:
+    session = numbers(1)
+    session.step()
+    session.watch("n", "'\u05d0' * message['n'] + '\u05d0'")
+    text = "\n".join(drawn(Screen(PanelStateReader(Shown(session)).take(), page=5), 100, 30))
+    assert '\u2068"\u05d0"\u2069' in text or "\u2068\u05d0\u2069" in text
+
+
 def test_the_message_stands_on_every_page(numbers: Any) -> None:
     session = numbers(1)
     session.step()
