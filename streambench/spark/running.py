@@ -256,7 +256,7 @@ def _locked(path: Path) -> Held:
 
 
 class DriverWatch:
-    """Looks if the process that deploys a container is gone: Spark Connect goes on with the job of a client
+    """Looks if the process that deploys a container is gone. Spark Connect goes on with the job of a client
     that was killed, to its end. This one looks at nothing, for containers that die with the process."""
 
     def is_gone(self) -> bool:
