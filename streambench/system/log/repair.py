@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -52,6 +53,8 @@ from streambench.system.log.segment import (
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Each message has at least its offset in a batch.
 _LEAST_MESSAGE = 8
@@ -208,22 +211,15 @@ def _planned(location: PartitionLocation) -> _Plan:
         _missing(location, plan, at, committed)
         plan.begin, plan.producers = committed, _producers(last)
     for name, kind in (("fence.json", dict[str, tuple[int, int]]), (COMPACTED, int), ("keep.json", int)):
-        _check_note(plan, directory / name, kind)
+        _checked_note(plan, directory / name, kind)
     return plan
 
 
 def _start(location: PartitionLocation, plan: _Plan, present: list[Segment]) -> int:
     """The offset from which retention has left the partition."""
     path = location.directory / START
-    try:
-        start = read_note(path, int, "")
-    except CorruptDataError as error:
-        plan.losses.append(
-            Loss(
-                file=path, position=0, bytes=path.stat().st_size, why=_reason(path, error), aside=_aside(path)
-            )
-        )
-        plan.notes.append(path)
+    start: int | None = _checked_note(plan, path, int)
+    if path in plan.notes:
         plan.start = start = present[0].base if present else 0
     if not present:
         return start or 0
@@ -416,9 +412,10 @@ def _begin(
     create_durably(segment.path, header, check=check)
 
 
-def _check_note(plan: _Plan, path: Path, kind: type) -> None:
+def _checked_note(plan: _Plan, path: Path, kind: type[T]) -> T | None:
+    """The value of a note; None where there is none, or it is damaged, which is noted in the plan."""
     try:
-        read_note(path, kind, "")
+        return read_note(path, kind, "")
     except CorruptDataError as error:
         plan.losses.append(
             Loss(
@@ -426,6 +423,7 @@ def _check_note(plan: _Plan, path: Path, kind: type) -> None:
             )
         )
         plan.notes.append(path)
+        return None
 
 
 def _compacted(location: PartitionLocation, segment: Segment) -> bool:
