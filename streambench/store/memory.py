@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streambench.config import Config
 from streambench.store.engine import BATCH, Batches, Entries, Keys, StoreEngineFactory, Times, Values
-from streambench.store.moments import Moment, RewindableEngine
+from streambench.store.moments import NO_MOMENT, Moment, RewindableEngine
 
 _FEW = 16
 
@@ -114,7 +114,10 @@ class MemoryEngine(RewindableEngine):
         self.load(list(self._data), [None] * len(self._data))
 
     def close(self) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._data.clear()
+        self._ordered = []
+        self._moved.clear()
+        self._newest = NO_MOMENT
 
 
 class MemoryEngineFactory(StoreEngineFactory):

@@ -340,10 +340,7 @@ class TaskStore(KeyValueStore):
         self._check()
         if key is None:
             raise self._none_key()
-        try:
-            return self._encode_key(key)
-        except Exception as error:
-            raise self._unencodable(key, "key", error) from error
+        return self.encoded_key(key)
 
     def _decoded(self, entries: Iterator[tuple[bytes, bytes]]) -> Entries:
         decode_key, decode_value = self._decode_key, self._decode_value

@@ -42,15 +42,12 @@ class Connection(Struct, eq=False):
     def acknowledge(self, *, anyway: bool = False) -> bool:
         """Say how many messages are safe, where that is news (or ``anyway``); False where the sender must be
         answered later, because it reads nothing now. Raises OSError where the connection is lost."""
-        if not self.unsent and (self.safe != self.acked or anyway):
-            self.unsent = b"%d\n" % self.safe
-            self.acked = self.safe
+        is_news = not self.unsent and anyway
         try:
-            while self.unsent:
+            while self.unsent or is_news or self.safe != self.acked:
+                if not self.unsent:
+                    self.unsent, self.acked, is_news = b"%d\n" % self.safe, self.safe, False
                 self.unsent = self.unsent[self.sock.send(self.unsent) :]
-                if not self.unsent and self.safe != self.acked:
-                    self.unsent = b"%d\n" % self.safe
-                    self.acked = self.safe
         except NOT_NOW:
             return False
         return True

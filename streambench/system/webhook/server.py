@@ -9,11 +9,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from streambench.config import Config
 from streambench.system.address import Address, announce, listen, listening_socket
@@ -60,18 +61,15 @@ class Server:
     def start(self) -> None:
         """Return when requests are taken. Raises ConfigError that names the key."""
         here = self._listening
-        acceptors: list[Acceptor] = []
-        config = self._uvicorn_config(acceptors)
+        config = self._uvicorn_config()
         listener = self._listener()
         server = self._server = _Server(config)
+        head_s = here.header_timeout_ms / 1000
 
-        def connection() -> Any:
-            return config.http_protocol_class(config=config, server_state=server.server_state, app_state={})  # type: ignore[call-arg]
+        def connection() -> _Connection:
+            return _Connection(config, server.server_state, server.acceptor, head_s)
 
-        server.acceptor = Acceptor(
-            listener, here.connections_max, connection, config.ssl, here.header_timeout_ms / 1000
-        )
-        acceptors.append(server.acceptor)
+        server.acceptor = Acceptor(listener, here.connections_max, connection, config.ssl, head_s)
         self._thread = threading.Thread(
             target=self._serve, args=(listener,), name=f"webhook {self._system}", daemon=True
         )
@@ -81,14 +79,14 @@ class Server:
         for endpoint in self._endpoints.endpoints:
             announce(endpoint.stream, f"{root}{endpoint.path}", asked=here.port)
 
-    def _uvicorn_config(self, acceptors: list[Acceptor]) -> uvicorn.Config:
+    def _uvicorn_config(self) -> uvicorn.Config:
         here = self._listening
         config = uvicorn.Config(
             self._endpoints.app,
             interface="asgi3",
             lifespan="off",
             ws="none",
-            http=_connections(here, acceptors),
+            http=H11Protocol,
             loop="asyncio",
             log_config=None,
             log_level="error",
@@ -191,9 +189,12 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     """A connection of uvicorn, which may not take its time over the head of a request."""
 
-    _listening: ClassVar[Listening]
-    _acceptors: ClassVar[list[Acceptor]]
-    _head_timer: asyncio.TimerHandle | None = None
+    def __init__(self, config: uvicorn.Config, state: ServerState, acceptor: Acceptor, head_s: float) -> None:
+        """``head_s``: how long the head of a request may take."""
+        super().__init__(config=config, server_state=state, app_state={})
+        self._acceptor = acceptor
+        self._head_s = head_s
+        self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -205,7 +206,7 @@ class _Connection(H11Protocol):
         before: Any = self.cycle
         super().data_received(data)
         if self.cycle is not before:
-            self._acceptors[0].begins_request(self)
+            self._acceptor.begins_request(self)
         self._time_head()
 
     @property
@@ -220,14 +221,14 @@ class _Connection(H11Protocol):
         transport: Any = self.transport  # None during the handshake of TLS
         if transport is None or transport.is_closing():
             return
-        if self._listening.certificate is None and self.is_idle:
+        if self.config.ssl is None and self.is_idle:
             self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
         else:
             transport.abort()  # a goodbye of TLS waits for an answer
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_timer()
-        self._acceptors[0].forget(self)
+        self._acceptor.forget(self)
         super().connection_lost(exc)
 
     def _time_head(self) -> None:
@@ -235,7 +236,7 @@ class _Connection(H11Protocol):
         if self._is_answering():
             self._forget_timer()
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._listening.header_timeout_ms / 1000, self._too_late)
+            self._head_timer = self.loop.call_later(self._head_s, self._too_late)
 
     def _too_late(self) -> None:
         self._head_timer = None
@@ -256,8 +257,3 @@ class _Connection(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-
-
-def _connections(listening: Listening, acceptors: list[Acceptor]) -> Any:
-    """The class of the connections of one server."""
-    return type("Connection", (_Connection,), {"_listening": listening, "_acceptors": acceptors})
