@@ -13,26 +13,17 @@ from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, S
 
 
 class AmqpSystemFactory(SystemFactory):
-    """``systems.<s>.samza.factory=amqp``; ``systems.<s>.url`` says where the broker is.
+    """``systems.<s>.samza.factory=amqp``; ``systems.<s>.url`` says where the broker is. ``docs/amqp.md`` has
+    all of it.
 
-    **Queues** (``queue.type=quorum`` or ``classic``). A stream is a queue. Its messages are shared out among
-    all who read it: containers of this job, and of others (*load balancing*).
-    ``systems.<s>.streams.<t>.partitions=n`` makes n tasks compete for it, in as many containers as
-    ``job.container.count`` says; of order, only what one of them gets is certain. A message is acknowledged
-    once it was processed and a commit has made durable what became of it. What is not acknowledged when a
-    container or its connection dies is delivered again, with the header ``amqp.redelivered``. A queue
-    cannot be rewound: there are no offsets to be kept.
+    **Queues** (``queue.type=quorum`` or ``classic``): a stream is a queue. Its messages are shared out among
+    all who read it, and its partitions are the tasks that compete for it. A message is acknowledged after
+    the commit that holds its results. There are no offsets to be kept, and no rewind.
 
-    **Fan-out**. A stream with ``streams.<t>.exchange=E`` is read from a queue that is bound to the exchange
-    E, one for each ``group`` (default: the job). Every group gets everything, and shares it out among its
-    members.
+    **Fan-out**: a stream with an ``exchange`` is read from a queue of its own for each ``group``.
 
-    **Stream queues** (``queue.type=stream``, of the whole system) keep their messages, which can be read from
-    any offset, as often as one likes. They have checkpoints and can be replayed, as a log. A stream of n
-    partitions is n queues, named as in a super stream: t-0, t-1, ...
-
-    Messages are persistent, and a flush returns when the broker has confirmed all of them. One that no queue
-    takes is an error.
+    **Stream queues** (``queue.type=stream``, of the whole system) keep their messages. They have checkpoints
+    and can be replayed, as a log. A stream of n partitions is n queues: t-0, t-1, ...
     """
 
     keys: ClassVar[frozenset[str] | None] = None

@@ -19,13 +19,11 @@ from streambench.system.webhook.settings import SETTINGS, WebhookSettings
 class WebhookSystemFactory(SystemFactory):
     """``systems.<s>.samza.factory=webhook``: ``POST http://127.0.0.1:8080/STREAM`` is an input, and what is
     sent to a stream is posted to its ``url``. A stream is there when it is an input or the configuration says
-    something of it.
+    something of it. ``docs/webhook.md`` has all of it.
 
-    **A request is answered 200 only when its messages are durable.** That is after the commit that holds what
-    came of them, or, where the stream is landed, when they are in the log. Until then it waits, and after
-    ``acknowledge.timeout.ms`` it is answered 503: a sender that tries again until it gets a 2xx loses
-    nothing. So it may be heard twice, unless it says with an ``Idempotency-Key`` that it is the same request.
-    While this container lives, such a one is answered and not delivered again.
+    A request is answered 200 only when its messages are durable. That is after the commit that holds their
+    results, or, where the stream is landed, when they are in the log. So a sender that tries again until it
+    gets a 2xx loses nothing.
     """
 
     keys: ClassVar[frozenset[str] | None] = SETTINGS.system_names
