@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import math
 from collections.abc import Callable, Collection
 from functools import lru_cache, partial
 from types import (
@@ -21,12 +22,9 @@ from types import (
 from typing import Any
 
 _CONSTANT = (int, float, complex, bool, str, bytes, type(None))
-_PURE = frozenset(
-    each.__name__
-    for each in (
-        abs, all, any, bool, dict, divmod, enumerate, float, frozenset, int, isinstance, len, list, max, min,
-        range, reversed, round, set, sorted, str, sum, tuple, zip,
-    )
+_PURE = (
+    abs, all, any, bool, dict, divmod, enumerate, float, frozenset, int, isinstance, len, list, max, min,
+    range, reversed, round, set, sorted, str, sum, tuple, zip,
 )  # fmt: skip
 """Builtins that read nothing but their arguments."""
 
@@ -76,10 +74,9 @@ class SourceCheck:
                 and all(map(self._accepts, cells + defaults))
                 and self._accepts_code(value)
             )
-        if isinstance(value, (BuiltinFunctionType, MethodWrapperType)):
-            owner = value.__self__
-            return value.__name__ in _PURE if owner is builtins else self._is_copied(owner)
-        return isinstance(value, type) and value.__module__ == "builtins" and value.__name__ in _PURE
+        if isinstance(value, (BuiltinFunctionType, MethodWrapperType)) and self._is_copied(value.__self__):
+            return True
+        return _is_pure(value)
 
     def _accepts_called(self, function: Any) -> bool:
         """True for a function that has nothing but its arguments."""
@@ -94,8 +91,8 @@ class SourceCheck:
         self._begun.add(function.__code__)
         of_globals, names = _names(function.__code__)
         for name in of_globals:
-            value = function.__globals__.get(name, _MISSING)
-            if not (name in _PURE if value is _MISSING else self._accepts_called(value)):
+            value = function.__globals__.get(name, getattr(builtins, name, None))
+            if not (value is math or _is_pure(value) or self._accepts_called(value)):
                 return False
         return names.isdisjoint(self._refused) and all(
             self._accepts_shared(kind, name) for kind in self._classes for name in names
@@ -109,6 +106,10 @@ class SourceCheck:
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
         return self._accepts_called(value.fget if isinstance(value, property) else value)
+
+
+def _is_pure(value: Any) -> bool:
+    return any(value is each for each in _PURE)
 
 
 @lru_cache(maxsize=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from functools import partial
@@ -25,6 +26,7 @@ class Measuring(Counter):
         metrics.gauge("of self", source=lambda: len(self.keys))
         metrics.gauge("of a method", source=self.count)
         metrics.gauge("of a builtin", source=partial(len, self.keys))
+        metrics.gauge("of math", source=lambda: math.floor(max(self.seen, 0)))
         metrics.gauge("of a store", source=lambda: sum(1 for _ in self.store.all()))
         metrics.gauge("of a global", source=lambda: sum(OUTSIDE))
         self.last = metrics.gauge("last")
@@ -142,7 +144,8 @@ def test_metrics_in_the_past_are_those_of_the_position() -> None:
         assert dict(metrics).items() <= dict(seen[position]).items()
         assert metrics.position == metrics["container.processed"] == position
         own = {name.removeprefix("Partition 0.Measuring.") for name in metrics if ".Measuring." in name}
-        assert {"seen", "of self", "of a method", "of a builtin", "of a store", "last", "sizes.p99"} <= own
+        assert {"seen", "of self", "of a method", "of a builtin", "of math", "of a store", "last"} <= own
+        assert "sizes.p99" in own
         not_kept = {name.removeprefix("Partition 0.Measuring.") for name in metrics.not_kept}
         assert {"of a global", "took", "took.p99", "stores.n-puts", "producers.sends"} <= not_kept
         assert "took.count" in own and not own & not_kept
