@@ -89,6 +89,10 @@ class Panel:
         ]
 
     @property
+    def is_open(self) -> bool:
+        return self.widget is not None
+
+    @property
     def reloaded(self) -> bool:
         """True once its page was loaded again: JupyterLab then cannot put the table in its place."""
         return len(self._pages) > 1
