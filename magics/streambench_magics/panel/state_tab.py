@@ -44,7 +44,7 @@ def state_page(standing: Standing) -> tuple[str, str]:
     head = '<tr><th class="sb-task">task</th><th>store</th><th>key</th><th>value</th></tr>'
     nothing = '<div class="sb-dim">no store or key has this in its name</div>'
     return (
-        f"{len(standing.changes)} changed" if standing.changes else "",
+        standing.state_mark,
         f'<div class="sb-two">{f"<div>{changed}</div>" if changed else ""}<div>{search}'
         f"{f'<table>{head}{entries}</table>' if entries else nothing}{more}</div></div>",
     )

@@ -27,13 +27,10 @@ def breakpoints_page(frame: PanelState) -> tuple[str, str]:
 def watches_page(standing: Standing) -> tuple[str, str]:
     """The mark of its tab, and the page, of a job that stands still."""
     add = ask_box("watch", "NAME=EXPRESSION", f"such as delay={EXAMPLE.split(' >')[0]}; Enter adds the watch")
-    watches = standing.watches
-    changed = sum(each.changed for each in watches)
-    rows = "".join(map(_watch, watches))
+    rows = "".join(map(_watch, standing.watches))
     listed = table(("watch", "expression", "value", "", ""), rows)
     listed = listed if rows else '<div class="sb-dim">nothing is watched</div>'
-    mark = f"{changed} changed" if changed else str(len(watches) or "")
-    return mark, f'<div class="sb-add">{add}</div>{listed}'
+    return standing.watches_mark, f'<div class="sb-add">{add}</div>{listed}'
 
 
 def _breakpoint(each: Breakpoint) -> str:

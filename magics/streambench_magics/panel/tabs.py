@@ -23,9 +23,6 @@ from streambench_magics.panel.strip import sparkline
 from streambench_magics.panel.values import value_html
 
 _MOST_TASKS = 40
-_PARTITION = 5
-"""Characters of a partition's number, with its point."""
-
 _MOST_KINDS = 3
 _MOST_COUNTS = 40
 _CLOSED = {
@@ -120,8 +117,7 @@ def _outputs(standing: Standing) -> Tab:
     rows = "".join(
         f"<tr{' class=sb-won' if each.position == standing.position else ''}>"
         f'<td class="r sb-num">{each.position:,}</td><td class="sb-num" title="{escape(each.stream)}">'
-        f"{escape(middle_cut(each.stream, LONG - _PARTITION))}"
-        f"{'' if each.partition is None else f'.{each.partition}'}</td>"
+        f"{escape(middle_cut(each.destination, LONG))}</td>"
         f'<td class="sb-num">{"" if each.key is None else value_html(each.key)}</td>'
         f'<td class="sb-num sb-value">{value_html(each.message)}</td>'
         f"<td>{f'<span class=sb-tag>{each.held_text}</span>' if each.held else ''}</td>"
@@ -130,9 +126,8 @@ def _outputs(standing: Standing) -> Tab:
     )
     if not rows:
         return Tab("Outputs", "", '<span class="sb-dim">the last messages sent nothing</span>')
-    new = f"{standing.new_outputs} new" if standing.new_outputs else ""
     columns = ("message", "to", "key", "output", "", "made from")
-    return Tab("Outputs", new, table(columns, rows, figures=("message",)))
+    return Tab("Outputs", standing.outputs_mark, table(columns, rows, figures=("message",)))
 
 
 def _cause(standing: Standing, output: Output) -> str:

@@ -50,6 +50,12 @@ class Output(Struct, frozen=True, gc=False):
         return _callback_text(self.callback, self.task)
 
     @property
+    def destination(self) -> str:
+        """The stream and partition that it goes to, as ``system.stream.0``; the stream alone where the
+        partition is not known."""
+        return self.stream if self.partition is None else f"{self.stream}.{self.partition}"
+
+    @property
     def held_text(self) -> str:
         """Why nothing has left the container yet, in words; empty where it has."""
         return HELD[self.hold] if self.held else ""

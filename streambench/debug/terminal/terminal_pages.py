@@ -74,7 +74,7 @@ def _state(frame: PanelState) -> Page:
         parts.append(Text("no entries", style="dim"))
     if not entries.is_all:
         parts.append(Text("there are more: / searches for a key", style="dim"))
-    return Page("State", f"{len(standing.changes)} changed" if standing.changes else "", Group(*parts))
+    return Page("State", standing.state_mark, Group(*parts))
 
 
 def _outputs(frame: PanelState) -> Page:
@@ -89,7 +89,7 @@ def _outputs(frame: PanelState) -> Page:
         (
             [
                 f"{each.position:,}",
-                middle_cut(f"{each.stream}{'' if each.partition is None else f'.{each.partition}'}", _NAME),
+                middle_cut(each.destination, _NAME),
                 "" if each.key is None else _short(each.key),
                 _short(each.message),
                 each.held_text or "sent",
@@ -98,7 +98,7 @@ def _outputs(frame: PanelState) -> Page:
             for each in reversed(standing.outputs)
         ),
     )
-    return Page("Outputs", f"{standing.new_outputs} new" if standing.new_outputs else "", table)
+    return Page("Outputs", standing.outputs_mark, table)
 
 
 def _message(frame: PanelState) -> Page:
@@ -150,16 +150,15 @@ def _figures(figures: Sequence[tuple[str, float]]) -> RenderableType:
 
 
 def _watches(frame: PanelState) -> Page:
-    watches = frame.standing.watches if frame.standing is not None else ()
-    if not watches:
-        said = "no watches: w adds one, as NAME=EXPRESSION" if frame.standing is not None else _why_not(frame)
+    standing = frame.standing
+    if standing is None or not standing.watches:
+        said = _why_not(frame) if standing is None else "no watches: w adds one, as NAME=EXPRESSION"
         return Page("Watches", "", Text(said, style="dim"))
     table = _table(
         ["", "watch", "expression", "value"],
-        (["*" if each.changed else "", each.name, each.expression, each.value] for each in watches),
+        (["*" if each.changed else "", each.name, each.expression, each.value] for each in standing.watches),
     )
-    changed = sum(each.changed for each in watches)
-    return Page("Watches", f"{changed} changed" if changed else str(len(watches)), table)
+    return Page("Watches", standing.watches_mark, table)
 
 
 def _breakpoints(frame: PanelState) -> Page:

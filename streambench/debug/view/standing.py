@@ -81,9 +81,21 @@ class Standing(Struct, frozen=True):
     figures: Figures = Figures()
 
     @property
-    def new_outputs(self) -> int:
-        """The number of outputs that the last message sent."""
-        return sum(each.position == self.position for each in self.outputs)
+    def state_mark(self) -> str:
+        """The mark of a page of state: "3 changed" by the last message."""
+        return f"{len(self.changes)} changed" if self.changes else ""
+
+    @property
+    def outputs_mark(self) -> str:
+        """The mark of a page of outputs: "2 new" of the last message."""
+        new = sum(each.position == self.position for each in self.outputs)
+        return f"{new} new" if new else ""
+
+    @property
+    def watches_mark(self) -> str:
+        """The mark of a page of watches: "1 changed", else their number."""
+        changed = sum(each.changed for each in self.watches)
+        return f"{changed} changed" if changed else str(len(self.watches) or "")
 
     def cause(self, output: Output) -> str:
         """The message that an output was made from, or the callback that sent it; empty where it is not
