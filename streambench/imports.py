@@ -175,13 +175,17 @@ def _from_package(config: Config, key: str, place: str, name: str) -> ModuleType
         raise
     beside = config.directory / _relative(place)
     origin: str | None = getattr(module, "__file__", None)
-    if os.path.isfile(beside) and origin is not None and Path(origin).resolve() != beside.resolve():
+    if os.path.isfile(beside) and origin is not None and not _are_one(origin, beside):
         config.warn(
             key,
             f"{place} is taken from {origin}, and not from the one beside the configuration: write "
             f"{_relative(place)}:{name}",
         )
     return module
+
+
+def _are_one(first: str, second: Path) -> bool:
+    return first == str(second) or Path(first).resolve() == second.resolve()
 
 
 def _relative(place: str) -> str:
@@ -195,6 +199,8 @@ def _ends_process(config: Config, key: str, place: str, error: SystemExit) -> St
 
 def _find_beside(directory: Path) -> None:
     """Have modules in this directory found, after all others."""
+    if str(directory) in sys.path:
+        return
     path = str(directory.resolve())
     if path not in sys.path:
         sys.path.append(path)
