@@ -4,7 +4,8 @@ The nodes listen on 127.0.0.1 only and run in KRaft mode, each as controller and
 directory: ``cluster.json`` (what the cluster is), and per node its data, its properties, its log
 (``kafka.log``) and its process id (``pid``). Ports stay as they are over restarts, so that clients find a
 node again. It is set up to be small, and to start, fail over and compact within seconds. Nothing here is
-meant for data that must survive the loss of a disk.
+meant for data that must survive the loss of a disk. ``KAFKA_OPTS`` in the environment has further options of
+the nodes' JVMs, as with Kafka's own scripts.
 """
 
 from __future__ import annotations
@@ -278,6 +279,7 @@ class KafkaNodes:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
+            *os.environ.get("KAFKA_OPTS", "").split(),
             "-Djava.awt.headless=true",
             "-Djava.net.preferIPv4Stack=true",
             f"-Dkafka.logs.dir={node}",

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -40,11 +41,13 @@ def test_it_starts_tells_its_servers_keeps_its_data_and_stops(tmp_path: Path) ->
     there, nodes = ("--dir", str(here)), KafkaNodes(here)
     assert told("kafka", "status", *there)[0] == 1
     try:
-        started = streambench("kafka", "start", *there, "--port", "0")
+        options = f"{os.environ.get('KAFKA_OPTS', '')} -Dgiven=here"
+        started = streambench("kafka", "start", *there, "--port", "0", KAFKA_OPTS=options)
         assert started.returncode == 0, started.stderr
         assert nodes.cluster is not None
         assert started.stdout.split()[-1] == nodes.cluster.servers
         assert list(nodes.running()) == [1]
+        assert "-Dgiven=here" in psutil.Process(nodes.running()[1]).cmdline()
         code, again = told("kafka", "start", *there)
         assert (code, "is running already" in again, again.split()[-1]) == (0, True, nodes.cluster.servers)
         with pytest.raises(StreambenchError, match="holds a cluster of 1, not of 3"):
