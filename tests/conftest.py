@@ -18,6 +18,7 @@ import tests.left_out  # noqa: F401
 from streambench import redaction
 from streambench.config import Config
 from streambench.errors import StreambenchError
+from tests import kafka_archive
 from tests.order import Scheduling, is_needed_again, rank, share_a_session, share_imports
 from tests.progress import progress, pytest_timeout_set_timer  # noqa: F401 (a fixture and a hook)
 from tests.quick import (  # noqa: F401 (an option and hooks)
@@ -48,6 +49,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 keep_temporary_files_in_memory()
 demand_packages()
+kafka_archive.use()
 
 # For each pytest that a test starts: to import this plug-in takes two seconds of CPU.
 os.environ["PYTEST_ADDOPTS"] = f"{os.environ.get('PYTEST_ADDOPTS', '')} -p no:nbval".strip()
