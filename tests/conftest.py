@@ -177,6 +177,10 @@ def _choose_doors() -> None:
 
 
 def _add_doors(number: int, settings: dict[str, object]) -> None:
+    if not SOAK:  # only there it is killed: elsewhere it need not say four times a second that it lives
+        settings["broker.heartbeat.interval.ms"] = 1_000
+        settings["broker.session.timeout.ms"] = 6_000
+        settings["metadata.max.idle.interval.ms"] = 0
     protocols = "listener.security.protocol.map"
     for at, (inside, outside) in enumerate(_doors):
         settings["listeners"] = f"{settings['listeners']},DOOR{at}://127.0.0.1:{inside}"
