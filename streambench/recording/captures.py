@@ -80,6 +80,11 @@ def replay_command(path: Path) -> str:
     return command(f"replay {shlex.quote(str(shown_path(path)))}")
 
 
+def reworded(text: str) -> str:
+    """The text of a failure in another process, with its capture named in the words of this caller."""
+    return text.replace("; captured: streambench replay ", f"; captured: {command('replay ')}")
+
+
 def shown_path(path: Path) -> Path:
     """The path to show for a file: relative where it is below the working directory."""
     with contextlib.suppress(ValueError):

@@ -12,6 +12,7 @@ from streambench.counts import sum_by_key
 from streambench.errors import described
 from streambench.job.failure import Failure
 from streambench.model import SystemStreamPartition
+from streambench.recording.captures import reworded
 from streambench.spark.plan import DeployPlan, Offsets, count_messages, reached, unfinished
 from streambench.spark.result import SPARK_ERROR, DeployedContainer
 from streambench.spark.sent_captures import landed
@@ -70,9 +71,11 @@ def _cut_short(
     What it has processed since then does not count: it is processed again."""
     if report is None:
         report = Report(plan.number, 0, "", 0, failure=_unheard_of(planned, plan.number, after, reason))
-    elif report.failure is not None and report.capture is not None:
-        failure = landed(planned.config, planned.model.name, report.failure, report.capture)
-        report = replace(report, failure=failure)
+    elif report.failure is not None:
+        failure = report.failure
+        if report.capture is not None:
+            failure = landed(planned.config, planned.model.name, failure, report.capture)
+        report = replace(report, failure=replace(failure, text=reworded(failure.text)))
     before = _starts(plan)
     after = before if after is None else after
     counts = _counted(planned, before, after)
