@@ -186,11 +186,7 @@ class RecordCommands(JobCommands):
             # A task of a cell stands in the test as the notebook has it now.
             given = wanted if args.task or not (code.file or follows) else None
             task = given if given is None or ".py:" in given else self.bench.task(given)
-            with late_status(f"running its {counted(len(recording), 'message')} for {args.to_test}"):
-                test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
-            if note := code_note(recording, task, recorded_source=args.recorded_source):
-                print(f"note: {note}")
-            print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
+            _write_test(recording, task, args)
             return
 
         def find_task() -> Any:
@@ -224,3 +220,11 @@ class RecordCommands(JobCommands):
         """The name of the ``%%streamtask`` whose class or function has this name; None for none."""
         found = [name for name, task in self.bench.tasks.items() if getattr(task, "__qualname__", "") == code]
         return code if code in found else next(iter(found), None)
+
+
+def _write_test(recording: Recording, task: Any, args: Namespace) -> None:
+    with late_status(f"running its {counted(len(recording), 'message')} for {args.to_test}"):
+        test = recording.to_test(args.to_test, task=task, recorded_source=args.recorded_source)
+    if note := code_note(recording, task, recorded_source=args.recorded_source):
+        print(f"note: {note}")
+    print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
