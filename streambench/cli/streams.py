@@ -33,15 +33,11 @@ from streambench.errors import (
 from streambench.model import PartitionMetadata, SystemStream
 from streambench.planning.pending_commits import pending_for
 from streambench.system.listing import Listing, listing
-from streambench.system.systems import Systems
+from streambench.system.systems import KEYS_MOVE, Systems
 
 _COLUMNS = ("stream", "partition", "oldest", "newest", "upcoming")
 # Systems say sooner, and better, why they do not answer.
 _PATIENCE_S = 15.0
-_KEYS_MOVE = (
-    "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the "
-    "task that had it: for keys that move to another task, counts and other state start from zero."
-)
 _VERBS = ("list", "create", "grow", "repair", "delete")
 
 
@@ -239,15 +235,10 @@ def _create(config: Config, stream: SystemStream, partitions: int | None) -> Non
 
 def _grow(config: Config, stream: SystemStream, partitions: int) -> None:
     with systems_of(config) as systems:
-        before = len(systems.metadata([stream])[stream])
-        if partitions < before:
-            raise StreamExistsError(
-                f"{stream} has {before} partitions; a stream can get more of them, not fewer"
-            )
-        systems.admin(stream.system).grow(stream, partitions)
+        before = systems.grow(stream, partitions)
     print(f"{stream} has {counted(partitions, 'partition')} now; it had {before}")
     if partitions > before:
-        print(_KEYS_MOVE)
+        print(KEYS_MOVE)
 
 
 def _delete(config: Config, stream: SystemStream, *, ask: bool) -> None:

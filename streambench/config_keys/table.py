@@ -167,7 +167,7 @@ systems.<s>.streams.<t>.samza.priority: integer = -1
 systems.<s>.streams.<t>.samza.bootstrap: boolean = false
     read this stream to its end before any other
 systems.<s>.streams.<t>.partitions: integer = 1, at least 1
-    how many partitions the stream gets when the job creates it
+    how many partitions the stream gets when the job creates it; one that is there keeps its own
 stores.<n>.factory: class = memory
     what keeps the state: memory, rocksdb, or a store factory
 stores.<n>.key.serde: text = string

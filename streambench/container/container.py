@@ -113,7 +113,7 @@ class Container(ContainerView):
         self._runtime: Runtime | None = None
         self._runs = 0
         self._is_advancing = self._abandoned = self._is_in_block = False
-        check_task(factory)
+        check_task(factory, config.placed("task.class") if task is None else "task.class")
 
     @classmethod
     def from_config(cls, config: Config | Mapping[str, Any] | str | Path, task: Any = None) -> Container:

@@ -413,7 +413,7 @@ class TaskStores:
 
     def _store_directory(self, definition: StoreDefinition, task: TaskModel) -> Path:
         """The directory of a task's store."""
-        key = "job.non-logged.store.base.dir" if definition.changelog is None else "job.logged.store.base.dir"
+        key = definition.directory_key
         if self._config.text(key) is not None:
             base = self._config.directory_at(key) / quote(self._job, safe=" ")
         elif self._directory is not None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from streambench import imports as load
 from streambench.config import Config
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, StoreError
 from streambench.model import SystemStream
 from streambench.serde.api import Serde
 from streambench.serde.formats import format_of
@@ -63,6 +63,11 @@ class StoreDefinition(Struct, frozen=True):
     checks_formats: bool
     snapshot_changes: int
 
+    @property
+    def directory_key(self) -> str:
+        """The key of the directory below which it has its files."""
+        return "job.non-logged.store.base.dir" if self.changelog is None else "job.logged.store.base.dir"
+
     def shown_key(self, key: bytes) -> Any:
         """A key to look at; its bytes where they cannot be decoded."""
         return readable(self.key_serde, key)
@@ -88,7 +93,12 @@ class StoreDefinition(Struct, frozen=True):
     ) -> StoreEngine:
         """The engine for a task's part, with the layers above it. ``above``: puts another layer below the one
         that knows the age of entries. Raises ConfigError, StoreError."""
-        engine = self.factory.get_engine(self.name, task, config, directory)
+        try:
+            engine = self.factory.get_engine(self.name, task, config, directory)
+        except StoreError as error:
+            if not isinstance(error.__cause__, OSError) or self.directory_key not in config:
+                raise
+            raise StoreError(f"{config.placed(self.directory_key)}: {error}") from error
         size = (0 if engine.in_memory else max(self.batch, _CACHED)) if self.cache is None else self.cache
         if size:
             engine = CachedEngine(engine, size, self.batch)

@@ -217,7 +217,8 @@ class RocksDbEngine(RewindableEngine):
                     f"{self._what}: {self._directory} is in use by another container of this process: "
                     "stop it first"
                 ) from None
-            if any(reason in str(error) for reason in _OF_THE_MACHINE):
+            # Only RocksDB itself says what is wrong with its files.
+            if isinstance(error, OSError) or any(reason in str(error) for reason in _OF_THE_MACHINE):
                 raise self._unusable(error) from error
             log.warning(
                 "%s: the files in %s cannot be used (%s); they are made again",

@@ -16,6 +16,7 @@ from streambench.config_keys import Key
 from streambench.errors import (
     ConfigError,
     StreambenchError,
+    StreamExistsError,
     StreamSystemError,
     UnknownStreamError,
     do_all,
@@ -42,6 +43,11 @@ BUILTIN = {
     "udp": "streambench.system.net:UdpSystemFactory",
 }
 
+KEYS_MOVE = (
+    "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the "
+    "task that had it: for keys that move to another task, counts and other state start from zero."
+)
+"""What to say once a stream has grown."""
 
 WRAPPERS = {"samza.landing": "streambench.system.landing:landed"}
 """Settings of any system, and the function ``(systems, config, system, factory)`` that returns the factory to
@@ -306,7 +312,51 @@ class Systems:
         number = self._config.integer(key) if partitions is None else partitions
         if number < 1:
             raise self._config.error(key, f"{number} partitions: a stream has at least one")
-        return self.admin(stream.system).create(stream, number)
+        admin = self.admin(stream.system)
+        try:
+            return admin.create(stream, number)
+        except StreamExistsError as error:
+            growing = self._growing(stream, admin.partition_count(stream), number)
+            raise StreamExistsError(f"{error}{growing}") from None
+
+    def created(self, stream: SystemStream) -> int:
+        """The number of partitions of an output, which is created where it is missing. A warning says that
+        it has other partitions than the configuration gives it."""
+        admin = self.admin(stream.system)
+        try:
+            present = admin.partition_count(stream)
+        except UnknownStreamError:
+            self.create(stream)
+            present = admin.partition_count(stream)
+        key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
+        wanted = self._config.integer(key) if self._config.get(key, "").strip() else present
+        if wanted != present:
+            growing = self._growing(stream, present, wanted)
+            self._config.warn(
+                key, f"{stream} is there already, with {present} partitions and not {wanted}{growing}"
+            )
+        return present
+
+    def grow(self, stream: SystemStream, partitions: int) -> int:
+        """Give a stream so many partitions, durably; returns how many it had. Raises StreamExistsError where
+        it had more."""
+        admin = self.admin(stream.system)
+        before = admin.partition_count(stream)
+        if partitions < before:
+            raise StreamExistsError(
+                f"{stream} has {before} partitions; a stream can get more of them, not fewer"
+            )
+        admin.grow(stream, partitions)
+        return before
+
+    def _growing(self, stream: SystemStream, present: int, wanted: int) -> str:
+        """The remedy, for the end of a text, for a stream that has other partitions than wanted."""
+        if wanted < present:
+            return "; a stream can get more of them, not fewer"
+        if type(self.admin(stream.system)).grow is SystemAdmin.grow:
+            return ""  # this kind of system cannot
+        command = self._config.command(f"streams grow {stream} --partitions {wanted}")
+        return f"; '{command}' gives it as many"
 
     def close(self) -> None:
         """Close the admins."""

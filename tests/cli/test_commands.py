@@ -67,9 +67,9 @@ def test_the_configuration_may_come_first_or_behind_the_verb(project: Project) -
 def test_creating_what_is_there_already_changes_nothing(project: Project) -> None:
     project.fill(4, partitions=2)
     assert "is there already" in project.ok("streams", "create", "log.numbers", "--partitions", "2", *C)
-    assert "with 2 partitions and not 3" in project.fails(
-        "streams", "create", "log.numbers", "--partitions", "3", *C
-    )
+    refused = project.fails("streams", "create", "log.numbers", "--partitions", "3", *C).replace("\n", " ")
+    assert "with 2 partitions and not 3" in refused
+    assert "'streambench streams grow log.numbers --partitions 3 -c job.properties' gives it" in refused
     assert len(project.rows("peek", "log.numbers", "--limit", "9")) == 4
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from streambench.cli.output import print_error
+from streambench.container.container import Container
+from streambench.errors import ConfigError
 from streambench.metrics.log_reporter import LinesOnStderr
 from tests.job.project import Project
 
@@ -293,6 +295,13 @@ def test_a_task_that_cannot_be_made_is_told_with_its_key_and_file(project: Proje
         error.startswith("error: task.class (job.properties:2): cannot make a Late (late.py:2): TypeError: ")
         and "'url'" in error
     )
+
+
+def test_a_task_without_a_process_names_the_place_of_its_key(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("class Late:\n    pass\n")
+    (tmp_path / "job.properties").write_text("job.name=late\ntask.inputs=mem.a\ntask.class=late.py:Late\n")
+    with pytest.raises(ConfigError, match=r"^task\.class \(job\.properties:3\): Late has no process"):
+        Container(tmp_path / "job.properties")
 
 
 def test_a_syntax_error_in_the_file_of_the_task_is_shown_with_its_line(project: Project) -> None:

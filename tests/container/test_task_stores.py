@@ -221,6 +221,13 @@ def test_files_that_are_damaged_are_made_anew(tmp_path: Path, caplog: pytest.Log
     assert "store 's' of Partition 0: the files in" in caplog.text
 
 
+def test_a_directory_of_stores_that_cannot_be_made_names_its_key(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    job = Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "link" / "log"})
+    with pytest.raises(StoreError, match=r"^job\.logged\.store\.base\.dir: store 's' .*: cannot keep files"):
+        job.container()
+
+
 def test_clean_on_container_start_does_without_the_files(tmp_path: Path) -> None:
     job = Job(tmp_path, {"stores.s.clean.on.container.start": True})
     job.run(("a", "1"))

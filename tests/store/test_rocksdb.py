@@ -40,11 +40,14 @@ def test_files_stay_where_the_machine_has_no_file_handles_left(tmp_path: Path) -
     again.close()
 
 
-def test_a_place_that_is_no_directory_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_place_that_is_no_directory_is_an_error_that_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("not ours")
     with pytest.raises(StoreError, match=r"a store: cannot keep files in .*file/db"):
         RocksDbEngine(tmp_path / "file" / "db")
     assert (tmp_path / "file").read_text() == "not ours"
+    assert not caplog.records, "no files are made again where there were none"
 
 
 def test_an_engine_may_be_used_by_another_thread_than_made_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from streambench.config import Config
-from streambench.errors import ConfigError, UnknownStreamError
+from streambench.errors import ConfigError, StreamExistsError, UnknownStreamError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
 from streambench.system.memory import MemoryAdmin, MemoryStreams, MemorySystemFactory
@@ -49,6 +49,21 @@ def test_a_system_is_made_by_the_factory_that_the_configuration_names() -> None:
         of("m", "streambench.system.memory.MemorySystemFactory").factory("m"), MemorySystemFactory
     )
     assert isinstance(of("m", Mine).factory("m"), Mine)
+
+
+def test_other_partitions_than_configured_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    systems = of("wide", "memory", **{"streams.a.partitions": "2"})
+    a = SystemStream("wide", "a")
+    assert systems.created(a) == 2
+    assert not caplog.records
+    key, other = "systems.wide.streams.a.partitions", of("wide", "memory", **{"streams.a.partitions": "7"})
+    assert other.created(a) == 2
+    assert caplog.messages == [
+        f"{key}: wide.a is there already, with 2 partitions and not 7; "
+        "'streambench streams grow wide.a --partitions 7 -c JOB.properties' gives it as many"
+    ]
+    with pytest.raises(StreamExistsError, match="get more of them, not fewer"):
+        other.create(a, 1)
 
 
 def test_a_factory_and_an_admin_are_made_once() -> None:

@@ -305,12 +305,12 @@ def _commits(command: Command) -> None:
 def _streams(command: Command) -> None:
     it = command(
         "streams",
-        "List streams with their partitions and offsets, or create one: %stream streams create STREAM "
-        "--partitions N.",
+        "List streams with their partitions and offsets, create one, or give one more partitions: %stream "
+        "streams create STREAM --partitions N, %stream streams grow STREAM --partitions N.",
     )
     about = "a stream (system.stream) or a system; without it, all of them"
-    it.takes_words("[create] [STREAM ...]", about, nargs="*", completes="streams")
-    about = "with create: how many partitions (as configured, else 1)"
+    it.takes_words("[create|grow] [STREAM ...]", about, nargs="*", completes="streams")
+    about = "with create or grow: how many partitions (create: as configured, else 1)"
     it.takes("--partitions", "N", about, type=positive)
     it.takes_config()
 

@@ -30,7 +30,7 @@ from streambench.model import SystemStream
 from streambench.planning.pending_commits import pending_for
 from streambench.serde.streams import StreamSerdes
 from streambench.system.listing import listing
-from streambench.system.systems import Systems
+from streambench.system.systems import KEYS_MOVE, Systems
 from streambench_magics.commands.command_parser import stream_names
 from streambench_magics.commands.commands import PARSERS
 from streambench_magics.commands.status_messages import warn_of_pending
@@ -117,8 +117,13 @@ class StreamCommands:
         if args.what[:1] == ["create"]:
             self._create_streams(args)
             return None
+        if args.what[:1] == ["grow"]:
+            self._grow_streams(args)
+            return None
         if args.partitions is not None:
-            raise MagicError("--partitions goes with create: %stream streams create STREAM --partitions N")
+            raise MagicError(
+                "--partitions goes with create and grow: %stream streams create STREAM --partitions N"
+            )
         records: list[dict[str, Any]] = []
         problems: list[str] = []
         for what in args.what or self._systems():
@@ -160,6 +165,18 @@ class StreamCommands:
                 f"{stream} {'is created' if made else 'is there already'}, with "
                 f"{counted(number, 'partition')}"
             )
+
+    def _grow_streams(self, args: Namespace) -> None:
+        names = stream_names(args.what[1:])
+        if not names or args.partitions is None:
+            raise MagicError("which stream, to how many? %stream streams grow STREAM --partitions N")
+        for name in names:
+            stream = SystemStream.parse(name)
+            with closing(Systems(self.bench.config_with(stream.system, args.config))) as systems:
+                before = systems.grow(stream, args.partitions)
+            print(f"{stream} has {counted(args.partitions, 'partition')} now; it had {before}")
+            if args.partitions > before:
+                print(KEYS_MOVE)
 
     def _systems(self) -> list[str]:
         """The systems of the nearest configuration."""

@@ -141,7 +141,7 @@ def _arguments(bench: Workbench, parser: Parser, words: list[str]) -> Iterable[s
     if positionals and (given < len(positionals) or positionals[at].nargs in ("+", "*")):
         names = _values(bench, parser.completes.get(positionals[at].dest, ()))
         if parser is PARSERS["streams"] and not words:
-            names = [*names, "create"]
+            names = [*names, "create", "grow"]
         if parser is PARSERS["changed"] and words and words[-1] in _stores(bench):
             names = store_keys(bench, words[-1])
     return [*names, *left]

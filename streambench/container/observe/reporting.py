@@ -12,7 +12,7 @@ from streambench.clock import Clock
 from streambench.config import Config
 from streambench.container.observe.metrics import take_report
 from streambench.container.outputs.direct_writer import Writer, writing
-from streambench.errors import UnknownStreamError, described, do_all
+from streambench.errors import described, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.metrics.reporter import Reporter, Write, reporters
 from streambench.model import OutgoingMessageEnvelope, SystemStream
@@ -150,12 +150,7 @@ class _Streams:
 
     def _writer(self, stream: SystemStream) -> Writer:
         if stream not in self._open:
-            admin = self._systems.admin(stream.system)
-            try:
-                partitions = len(admin.metadata([stream])[stream])
-            except UnknownStreamError:
-                self._systems.create(stream)
-                partitions = len(admin.metadata([stream])[stream])
+            partitions = self._systems.created(stream)
             stack = ExitStack()
             self._open[stream] = (
                 stack.enter_context(writing(self._systems, stream, partitions, "metrics")),

@@ -31,7 +31,6 @@ from streambench.errors import (
     ContainerStateError,
     MessageTooLargeError,
     SerdeError,
-    UnknownStreamError,
     do_all,
     shortened,
 )
@@ -356,16 +355,11 @@ class BaseOutbox:
         if target in self._changelogs:
             raise ConfigError(f"{task} sends to {stream}, which goes to {target}, a changelog of this job")
         try:
-            admin = self._systems.admin(stream.system)
+            self._systems.admin(stream.system)
         except ConfigError as error:
             raise ConfigError(f"{task} cannot send to {stream}: {error}") from None
         self._producer(stream.system)  # what cannot be written to gets no streams either
-        try:
-            partitions = admin.partition_count(target)
-        except UnknownStreamError:
-            self._systems.create(target)
-            partitions = admin.partition_count(target)
-        self._partitions[stream] = partitions
+        self._partitions[stream] = partitions = self._systems.created(target)
         self._serdes.for_stream(stream)
         route = _Route(self._sender(target), self._appends(target), rotation(partitions))
         self._routes[stream] = route

@@ -390,9 +390,9 @@ def _in_words(error: BaseException) -> str:
     )
 
 
-def check_task(factory: Any) -> None:
+def check_task(factory: Any, key: str = "task.class") -> None:
     """Raise ConfigError for what is neither a task class nor a process function, or cannot be called as the
-    container will.
+    container will. ``key``: ``task.class`` as errors name it, with its place.
 
     No task is made for it: making one may have effects."""
     if isinstance(factory, type):
@@ -400,14 +400,14 @@ def check_task(factory: Any) -> None:
             getattr(factory, "process_batch", None)
         ):
             raise ConfigError(
-                f"task.class: {factory.__name__} has no process(envelope, collector, coordinator) method, "
+                f"{key}: {factory.__name__} has no process(envelope, collector, coordinator) method, "
                 "nor process_batch(batch, collector, coordinator)",
                 key="task.class",
             )
         missing = ", ".join(sorted(getattr(factory, "__abstractmethods__", ())))
         if missing:
             raise ConfigError(
-                f"task.class: {factory.__name__} is abstract: it lacks {missing}", key="task.class"
+                f"{key}: {factory.__name__} is abstract: it lacks {missing}", key="task.class"
             )
         not_called = "process" if callable(getattr(factory, "process_batch", None)) else None
         for name in CALLBACKS:
@@ -426,7 +426,7 @@ def check_task(factory: Any) -> None:
                 )
     elif hasattr(factory, "process") or not callable(factory):
         raise ConfigError(
-            f"task.class: {factory!r} cannot be a task: give a class (one object is made per task) "
+            f"{key}: {factory!r} cannot be a task: give a class (one object is made per task) "
             "or a function process(envelope, collector, coordinator)",
             key="task.class",
         )

@@ -25,7 +25,6 @@ from streambench.errors import (
     MessageTooLargeError,
     SerdeError,
     StreamSystemError,
-    UnknownStreamError,
 )
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
@@ -82,7 +81,7 @@ class StreamWriting:
             self._is_staged = isinstance(factory, StagedWrites)
             self._is_transactional = isinstance(factory, NamedWrites)
             self._check_guarantee()
-            self._partitions = _count_or_create(systems, stream)
+            self._partitions = systems.created(stream)
 
     def run(self, rows: Iterator[pa.RecordBatch], write: str, step: int, task: int) -> Written:
         """Write the rows of one task: stage them for a step of a write, or send them."""
@@ -259,16 +258,6 @@ class StreamingWriter(DataSourceStreamArrowWriter):
 def _files(messages: Messages) -> list[Any]:
     """The files that tasks staged, in the order of the tasks."""
     return [file for each in messages if isinstance(each, Written) for file in each.files]
-
-
-def _count_or_create(systems: Systems, stream: SystemStream) -> int:
-    """The number of partitions of a stream, which is created as an output of a job would be."""
-    admin = systems.admin(stream.system)
-    try:
-        return admin.partition_count(stream)
-    except UnknownStreamError:
-        systems.create(stream)
-        return admin.partition_count(stream)
 
 
 def _task() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from streambench.config import Config
-from streambench.errors import MessageTooLargeError, UnknownStreamError, do_all
+from streambench.errors import MessageTooLargeError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.serde.letters import letter_headers, shorter
@@ -102,11 +102,7 @@ class DeadLetters:
         """The producer for a stream, which is created where it is not there, and its number of partitions."""
         systems = self._systems = self._systems or Systems(self._config)
         if stream not in self._partitions:
-            try:
-                self._partitions[stream] = len(systems.metadata([stream])[stream])
-            except UnknownStreamError:
-                systems.create(stream)
-                self._partitions[stream] = len(systems.metadata([stream])[stream])
+            self._partitions[stream] = systems.created(stream)
         if stream.system not in self._producers:
             producer = self._producers[stream.system] = systems.producer(stream.system, self._metrics)
             producer.start()

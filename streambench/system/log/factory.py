@@ -47,5 +47,7 @@ class LogSystemFactory(SystemFactory):
 
 def log_of(system: str, config: Config) -> Log:
     """The log of a configured system, opened once more. Raises ConfigError that names the key."""
-    path = config.directory_at(f"systems.{system}.path", f"{PATH}, such as systems.{system}.path=streams")
-    return Log(path, system, Settings.read(config, system), configured_streams(system, config))
+    key = f"systems.{system}.path"
+    path = config.directory_at(key, f"{PATH}, such as {key}=streams")
+    settings, of_streams = Settings.read(config, system), configured_streams(system, config)
+    return Log(path, system, settings, of_streams, config.placed(key))

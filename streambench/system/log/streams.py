@@ -103,8 +103,8 @@ class LogStream:
 
 
 class Log:
-    """A log in a directory. ``name`` is that of its system, for errors; ``streams_settings`` go before what a
-    stream was created with.
+    """A log in a directory. ``streams_settings`` go before what a stream was created with. For errors:
+    ``name``, that of its system, and ``path_key``, the key that names the directory.
 
     Not to be shared among threads: open one for each. Several processes may have the same directory open."""
 
@@ -114,8 +114,10 @@ class Log:
         name: str = "log",
         settings: Settings | None = None,
         streams_settings: Mapping[str, Mapping[str, Any]] | None = None,
+        path_key: str = "",
     ) -> None:
         self.path = path
+        self._by_key = f" ({path_key})" if path_key else ""
         self.name = name
         self.settings = settings or Settings()
         self.handles = Handles()
@@ -227,7 +229,7 @@ class Log:
     def _create(self, name: str, about: _About) -> bool:
         directory, partitions = self.path / name, about.partitions
         for _ in range(3):
-            _make_directory(directory)
+            self._make_directory(directory)
             try:
                 self._check_described(name)
                 if create_durably(
@@ -245,6 +247,15 @@ class Log:
         raise StreamSystemError(
             f"{self.name}.{name} could not be created: it was deleted again and again meanwhile"
         )
+
+    def _make_directory(self, directory: Path) -> None:
+        try:
+            _make_directory(directory)
+        except OSError as error:
+            raise StreamSystemError(
+                f"{self.name}.{directory.name}: the directory {error.filename or directory} cannot be made"
+                f"{self._by_key}: {error.strerror or error}"
+            ) from error
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a stream so many partitions, durably; nothing happens where it has as many or more. Raises
@@ -300,7 +311,9 @@ class Log:
         some = [f"{self.name}.{each}" for each in present[:10]] + ["..."] * (len(present) > 10)
         there = f"there are {', '.join(some)}" if present else "there are none at all"
         hint = suggest(name, present, there, prefix=f"{self.name}.")
-        where = f" in {self.path}" if self.path.is_dir() else f": there is no directory {self.path}"
+        where = (
+            f" in {self.path}" if self.path.is_dir() else f": there is no directory {self.path}{self._by_key}"
+        )
         return UnknownStreamError(f"there is no stream {self.name}.{name}{where}; {hint}")
 
 

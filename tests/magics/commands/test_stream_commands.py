@@ -146,6 +146,11 @@ def test_streams_are_listed_with_their_offsets_and_folded_where_many(ip: Shell) 
         "mem.clicks           2         4",
         "mem.wide            30         0",
     ]
+    refused = ip.fails("%stream streams create mem.wide --partitions 31")
+    assert "; '%stream streams grow mem.wide --partitions 31' gives it as many" in refused
+    grown = ip.run("%stream streams grow mem.wide --partitions 31").splitlines()
+    assert grown[0] == "mem.wide has 31 partitions now; it had 30"
+    assert grown[1].startswith("From now on, many keys go to other partitions")
 
 
 def test_streams_may_have_commas_between_them_as_in_a_configuration(ip: Shell) -> None:

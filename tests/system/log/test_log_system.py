@@ -56,12 +56,25 @@ def test_an_unknown_stream_or_partition_is_named(parts: Parts) -> None:
 
 def test_a_log_whose_directory_is_missing_says_so(tmp_path: Path) -> None:
     path = tmp_path / "nowhere"
+    missing = rf"no stream log.a: there is no directory {path} \(systems.log.path\); "
     config = Config({"systems.log.samza.factory": "log", "systems.log.path": str(path)})
     with (
         closing(Systems(config)) as systems,
-        pytest.raises(UnknownStreamError, match=f"no stream log.a: there is no directory {path}; "),
+        pytest.raises(UnknownStreamError, match=missing),
     ):
         systems.metadata([SystemStream("log", "a")])
+
+
+def test_a_log_whose_directory_cannot_be_made_names_the_key(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    config = Config({"systems.log.samza.factory": "log", "systems.log.path": str(tmp_path / "link" / "log")})
+    with (
+        closing(Systems(config)) as systems,
+        pytest.raises(
+            StreamSystemError, match=r"^log\.a: the directory .*link cannot be made \(systems\.log\.path\): "
+        ),
+    ):
+        systems.create(SystemStream("log", "a"))
 
 
 def test_the_admin_tells_oldest_newest_and_upcoming(parts: Parts) -> None:
