@@ -323,11 +323,5 @@ def _object(container: DeployedContainer, *, dry_run: bool) -> dict[str, Any]:
     counts = container.messages_by_partition
     for each, ssp in zip(partitions, sorted(container.offsets), strict=True):
         each["messages"] = counts.get(ssp) if counts or not container.messages else None
-    whole = {
-        "messages": container.messages,
-        "seconds": container.seconds,
-        "error": container.error,
-        "attempt": container.attempt,
-        "log": container.log or None,
-    }
-    return {**row, **whole, "partitions": partitions}
+    whole = {name: getattr(container, name) for name in ("messages", "seconds", "error", "attempt")}
+    return {**row, **whole, "log": container.log or None, "partitions": partitions}

@@ -20,18 +20,8 @@ from streambench.serde.plain import plain
 
 _BASE64 = "_base64"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIELDS = (
-    "key",
-    "message",
-    "timestamp",
-    "headers",
-    "partition",
-    "key_base64",
-    "message_base64",
-    "headers_base64",
-    "offset",
-    "error",
-)
+_WRITTEN = ("key", "message", "timestamp", "headers", "partition")
+_FIELDS = (*_WRITTEN, "key_base64", "message_base64", "headers_base64", "offset", "error")
 
 Serdes = tuple[Serde | None, Serde | None]
 
@@ -77,7 +67,7 @@ def envelope_of(
         raise SerdeError(f"an envelope is a JSON object with a message, not {class_name(type(row))}")
     unknown = next((name for name in row if name not in _FIELDS), None)
     if unknown is not None:
-        raise SerdeError(f"an envelope has no field '{unknown}'; it has {', '.join(_FIELDS[:5])}")
+        raise SerdeError(f"an envelope has no field '{unknown}'; it has {', '.join(_WRITTEN)}")
     if "message" not in row and "message_base64" not in row:
         raise SerdeError("there is no message in this envelope (a message of null is a tombstone)")
     if "error" in row and "message_base64" not in row and "key_base64" not in row:
@@ -88,16 +78,8 @@ def envelope_of(
         raise SerdeError(f"the partition is {shortened(to)}, not a number from 0 on")
     key = _bytes_of(row, "key", key_serde)
     message = _bytes_of(row, "message", message_serde)
-    timestamp = row.get("timestamp")
-    return OutgoingMessageEnvelope(
-        stream,
-        message,
-        key,
-        None,
-        to,
-        None if timestamp is None else milliseconds(timestamp),
-        _headers(row) or None,
-    )
+    time = None if row.get("timestamp") is None else milliseconds(row["timestamp"])
+    return OutgoingMessageEnvelope(stream, message, key, None, to, time, _headers(row) or None)
 
 
 def encoded(serde: Serde | None, value: Any, what: str) -> bytes | None:

@@ -118,11 +118,8 @@ def replayed(flights: list[Flight], times: int) -> Iterator[tuple[bytes, bytes, 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     line = 0
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else open(path, encoding="utf-8", newline="") as file
-        ):
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", newline="") as file:
             if ".csv" in path.suffixes:
                 reader = csv.DictReader(file)
                 # A row may go over several lines.

@@ -124,16 +124,12 @@ class _Lines:
 
     def holders(self, receiver: Receiver, holders: Holders) -> None:
         for stream, holder in holders.items():
-            if self._as_json:
-                self._print(
-                    "waiting" if holder else "receiving",
-                    stream=stream,
-                    **({"holder": holder} if holder else {}),
-                )
-            elif holder:
-                self._say(f"{stream} is received by {holder}; this one waits to take over")
+            if holder:
+                text = f"{stream} is received by {holder}; this one waits to take over"
+                self._say(text, "waiting", stream=stream, holder=holder)
             else:
-                self._say(f"{stream} is received, and landed in {receiver.target}.{stream}")
+                text = f"{stream} is received, and landed in {receiver.target}.{stream}"
+                self._say(text, "receiving", stream=stream)
 
     def progress(self, receivers: list[Receiver]) -> None:
         if time.monotonic() >= self._next:
@@ -149,22 +145,17 @@ class _Lines:
     def _landed(self, receiver: Receiver) -> None:
         count = self._reported[receiver.system] = int(receiver.landed.count)
         refused = int(receiver.refused.count)
-        if self._as_json:
-            self._print(
-                "landed", system=receiver.system, messages=count, **({"refused": refused} if refused else {})
-            )
-        else:
-            self._say(
-                f"{receiver.system}: {counted(count, 'message')} "
-                f"landed{f', {refused} refused' if refused else ''}"
-            )
+        text = f"{receiver.system}: {counted(count, 'message')} landed"
+        figures = {"messages": count}
+        if refused:
+            text, figures = f"{text}, {refused} refused", {**figures, "refused": refused}
+        self._say(text, "landed", system=receiver.system, **figures)
 
-    def _print(self, event: str, **what: object) -> None:
+    def _say(self, text: str, event: str, **what: object) -> None:
+        """Print a line: a text, or the event with what belongs to it, for programs."""
         with self._lock:
-            print_json({"event": event, **what})
-            sys.stdout.flush()
-
-    def _say(self, text: str) -> None:
-        with self._lock:
-            print(text)
+            if self._as_json:
+                print_json({"event": event, **what})
+            else:
+                print(text)
             sys.stdout.flush()

@@ -339,10 +339,7 @@ class _JsonLines:
 
 def _plain(passed_over: ErrorCounts) -> dict[str, object]:
     """For JSON: partitions as text, as everywhere."""
-    kinds = [
-        {**structs.asdict(each), "ssp": None if each.ssp is None else str(each.ssp)}
-        for each in passed_over.kinds
-    ]
+    kinds = [{**structs.asdict(each), "ssp": each.ssp and str(each.ssp)} for each in passed_over.kinds]
     return {**structs.asdict(passed_over), "kinds": kinds}
 
 

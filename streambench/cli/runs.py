@@ -11,19 +11,8 @@ import typer
 from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
 from streambench.cli.output import moment, show_rows
 
-_COLUMNS = (
-    "generation",
-    "began",
-    "backfill",
-    "seconds",
-    "messages",
-    "per second",
-    "containers",
-    "failed",
-    "outcome",
-    "master",
-)
 _FIGURES = ("generation", "seconds", "messages", "per second", "containers", "failed")
+_COLUMNS = ("generation", "began", "backfill", *_FIGURES[1:], "outcome", "master")
 
 
 def runs(
