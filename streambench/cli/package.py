@@ -156,7 +156,7 @@ def _write(found: Package, options: PackageOptions, target: Target, *, as_json: 
 
     path = options.output or Path(f"{found.name}{ENDING}")
     packed = path.with_name(f"{path.stem}-packages.zip") if options.with_dependencies else None
-    command = submit_lines(found, path, path.with_name(found.launcher), target, options.master, packed)
+    command = submit_lines(found, path, target, options.master, packed)
     needed = None if packed is None else Dependencies(packed, options.platform or (), options.python_version)
     archive, program, count = found.write(
         path, allow_secrets=options.allow_secrets or (), dependencies=needed

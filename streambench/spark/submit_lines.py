@@ -35,20 +35,22 @@ def target_named(text: str) -> Target:
 def submit_command(
     package: Package,
     archive: Path,
-    program: Path,
     target: Target,
     master: str | None = None,
     dependencies: Path | None = None,
 ) -> list[str]:
     """The words of the command. ``dependencies``: the archive of the packages, where there is one. Raises
-    ConfigError where ``master`` is one of another kind of cluster."""
+    ConfigError where ``master`` is one of another kind of cluster, and where the executors of ``target``
+    cannot be given packages."""
     if master is not None and not master.startswith(_BEGINNINGS[target]):
         raise ConfigError(f"'{master}' is no master of {target}: give one such as {_MASTERS[target]}")
     settings = {"spark.speculation": "false"}
     options: list[str] = []
+    program = archive.with_name(package.launcher)
     places = str(archive), str(program)
+    if dependencies is not None and target == "k8s":
+        raise ConfigError("--with-dependencies: on k8s the packages are part of the image; leave it out")
     if dependencies is not None:
-        check_dependencies(target)
         settings["spark.executorEnv.PYTHONPATH"] = FOLDER
         options = ["--archives", f"{dependencies}#{FOLDER}"]
     if target == "yarn":
@@ -75,36 +77,27 @@ def submit_command(
     return [*first, *options, "--py-files", places[0], places[1]]
 
 
-def check_dependencies(target: Target) -> None:
-    """Raise ConfigError for a target whose executors cannot be given an archive of packages."""
-    if target == "k8s":
-        raise ConfigError("--with-dependencies: on k8s the packages are part of the image; leave it out")
-
-
 def submit_lines(
     package: Package,
     archive: Path,
-    program: Path,
     target: Target,
     master: str | None = None,
     dependencies: Path | None = None,
 ) -> list[str]:
     """The command as lines for a shell, with what has to be done before it as comments. Raises as
     ``submit_command``."""
-    lines = [f"# {each}" for each in _before(package, archive, program, target, dependencies)]
-    return [*lines, shlex.join(submit_command(package, archive, program, target, master, dependencies))]
+    lines = [f"# {each}" for each in _before(package, archive, target, dependencies)]
+    return [*lines, shlex.join(submit_command(package, archive, target, master, dependencies))]
 
 
-def _before(
-    package: Package, archive: Path, program: Path, target: Target, dependencies: Path | None
-) -> list[str]:
+def _before(package: Package, archive: Path, target: Target, dependencies: Path | None) -> list[str]:
     lines = {
         "local": "Once: pip install -r requirements.txt, where spark-submit runs.",
         "standalone": "Once: pip install -r requirements.txt, here and on the workers, for PYSPARK_PYTHON.",
         "yarn": "Once: pip install -r requirements.txt venv-pack in a virtual environment, and in it "
         f"venv-pack -o {_ENVIRONMENT}",
         "k8s": "Once: an IMAGE of Spark with pip install -r requirements.txt, and with "
-        f"{archive.name} and {program.name} in {_IN_IMAGE}.",
+        f"{archive.name} and {package.launcher} in {_IN_IMAGE}.",
     }
     found = [f"unzip -p {shlex.quote(str(archive))} {NEEDS} > requirements.txt", lines[target]]
     if dependencies is not None:

@@ -63,9 +63,7 @@ def test_executors_without_any_package_run_a_job_with_its_dependencies(job: Job,
     lacking = [bare / "bin" / "python", "-c", "import streambench"]
     assert subprocess.run(lacking, cwd=tmp_path, capture_output=True, check=False).returncode == 1
     with SparkCluster(tmp_path / "cluster", workers=1, cores=2, java_options=jvm_options()) as cluster:
-        command = submit_command(
-            made, archive, archive.with_name(made.launcher), "standalone", cluster.master, packages
-        )
+        command = submit_command(made, archive, "standalone", cluster.master, packages)
         command[0] = str(Path(sys.executable).with_name("spark-submit"))
         pythons = [f"python={bare / 'bin' / 'python'}", f"driver.python={sys.executable}"]
         options = f"spark.executor.extraJavaOptions={jvm_options()}"
@@ -225,8 +223,8 @@ def foreign(path: Path, name: str, version: str) -> None:
 
 def test_the_lines_name_the_archive_of_packages(job: Job) -> None:
     made, packages = package(with_code(job).config), Path("job-packages.zip")
-    first, line = submit_lines(made, Path("job.zip"), Path("p.py"), "yarn", None, packages)
+    first, line = submit_lines(made, Path("job.zip"), "yarn", None, packages)
     assert first.startswith("# Executors have the packages in job-packages.zip. The driver has them as the")
     assert f"--archives 'job-packages.zip#{FOLDER}'" in line and "environment.tar.gz" not in line
     with pytest.raises(ConfigError, match="on k8s the packages are part of the image"):
-        submit_lines(made, Path("job.zip"), Path("p.py"), "k8s", None, packages)
+        submit_lines(made, Path("job.zip"), "k8s", None, packages)

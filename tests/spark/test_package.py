@@ -303,7 +303,7 @@ def test_spark_submit_runs_an_archive_with_another_configuration(squares: Job) -
     made = package(squares.config)
     (squares.directory / "job.properties").rename(squares.directory / "other.properties")
     without_code(squares)
-    command = submit_command(made, archive, archive.with_name(made.launcher), "local", "local[2]")
+    command = submit_command(made, archive, "local", "local[2]")
     command[0] = str(Path(sys.executable).with_name("spark-submit"))
     command[1:1] = [word for each in QUIET for word in ("--conf", each)]
     said = run(squares, *command, squares.directory / "other.properties", "--json")
@@ -321,7 +321,7 @@ def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_
     without_code(squares)
     with SparkCluster(tmp_path / "cluster", workers=1, cores=2, java_options=jvm_options()) as cluster:
         master = cluster.master
-        command = submit_command(made, archive, archive.with_name(made.launcher), "standalone", master)
+        command = submit_command(made, archive, "standalone", master)
         command[0] = str(Path(sys.executable).with_name("spark-submit"))
         own = (
             "spark.executor.memory=512m",
@@ -336,4 +336,4 @@ def test_spark_submit_runs_an_archive_on_a_standalone_cluster(squares: Job, tmp_
 
 def test_a_master_of_another_cluster_is_refused(squares: Job) -> None:
     with pytest.raises(ConfigError, match=r"'yarn' is no master of standalone: give one such as spark://"):
-        submit_command(package(squares.config), Path("a.zip"), Path("a.py"), "standalone", "yarn")
+        submit_command(package(squares.config), Path("a.zip"), "standalone", "yarn")

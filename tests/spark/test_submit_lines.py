@@ -42,7 +42,7 @@ def test_spark_submit_understands_the_lines(
 ) -> None:
     made = package(with_code(job).config)
     archive = Path("/jobs/job.zip")
-    line = submit_lines(made, archive, archive.with_name(made.launcher), target)[-1]
+    line = submit_lines(made, archive, target)[-1]
     found = parse(line)
     place = "local:///opt/streambench" if target == "k8s" else "/jobs"
     assert (found.maybeMaster().get(), found.deployMode(), found.name()) == (master, mode, "job")
