@@ -43,17 +43,8 @@ class Failure(Struct, frozen=True):
             key = str.__str__(key)  # a class of its own, such as NumPy's, is not known everywhere
         elif key is not None:
             key = represented(key)
-        return cls(
-            container,
-            kind,
-            text,
-            user_frames(error),
-            error.task,
-            error.ssp,
-            error.offset,
-            key,
-            error.last_offset,
-        )
+        frames = user_frames(error)
+        return cls(container, kind, text, frames, error.task, error.ssp, error.offset, key, error.last_offset)
 
     def error(self) -> StreambenchError:
         """An exception of the same kind that names the container, with the frames as its note."""
@@ -70,12 +61,11 @@ class Failure(Struct, frozen=True):
             )
         else:
             kind = getattr(errors, self.kind, None)
-            plain = (
-                isinstance(kind, type)
-                and issubclass(kind, StreambenchError)
-                and (kind is ConfigError or "__init__" not in vars(kind))
-            )
-            raised = kind(text) if plain and kind is not None else StreambenchError(text)
+            if not (isinstance(kind, type) and issubclass(kind, StreambenchError)):
+                kind = StreambenchError
+            # The others need more than a text.
+            is_plain = kind in (StreambenchError, ConfigError) or "__init__" not in vars(kind)
+            raised = kind(text) if is_plain else StreambenchError(text)
         if self.frames:
             raised.add_note(self.frames)
         return raised
@@ -117,11 +107,8 @@ def _formatted(trace: TracebackType | None, *, after_ours: bool = False, frames:
     if after_ours:
         last = max((at for at, frame in enumerate(shown) if is_ours(frame.filename)), default=-1)
         shown = shown[last + 1 :]
+        first = shown[0].filename if shown else ""
         # What was compiled (Cython) gives names of files that stand nowhere.
-        if (
-            not shown
-            or shown[0].filename.startswith(INSTALLED)
-            or not shown[0].filename.startswith(("<", os.sep))
-        ):
+        if first.startswith(INSTALLED) or not first.startswith(("<", os.sep)):
             return ""
     return "".join(traceback.format_list([frame for frame in shown if not is_ours(frame.filename)])).rstrip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
@@ -36,7 +36,6 @@ from streambench.job.membership import Assignment, Membership, Rebalance
 from streambench.job.result import ContainerRun
 from streambench.job.runner import ContainerRunner, OnHang, OnSnapshot, awaited
 from streambench.job.shareable import check_shareable
-from streambench.job.signals import StopSignals
 from streambench.planning.changelog_partitions import open_generation
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel, PlannedContainer
@@ -308,24 +307,6 @@ class GroupMember:
             return Assignment(
                 generation.number, model, {member: number for number, member in enumerate(holders)}
             )
-
-
-def join(
-    config: Config,
-    task: Any,
-    name: str,
-    *,
-    on_snapshot: OnSnapshot | None,
-    every_s: float,
-    on_hang: OnHang | None,
-    on_member: Callable[[GroupMember], object] | None = None,
-) -> ContainerRun:
-    """Be a member of the job's group until a signal. ``on_member`` is shown it."""
-    member = GroupMember(config, task, name, on_snapshot=on_snapshot, every_s=every_s, on_hang=on_hang)
-    if on_member is not None:
-        on_member(member)
-    with StopSignals(member.stop_soon, after=member.under_way):
-        return member.run()
 
 
 def _together(runs: list[ContainerRun], seconds: float) -> ContainerRun:

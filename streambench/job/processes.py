@@ -167,9 +167,8 @@ class Processes:
         for handle in self._handles:
             if handle.due is not None:
                 handle.due = None
-                self._failed(
-                    handle.failure(f"{handle.died}; the job was stopped before it was started again")
-                )
+                how = f"{handle.died}; the job was stopped before it was started again"
+                self._failed(handle.failure(how))
             handle.send(Stop())
 
     def _receive(self, handle: WorkerHandle, child: ChildProcess) -> None:
@@ -207,10 +206,9 @@ class Processes:
         handle.has_died(how)
         handle.due = time.monotonic() + restart.pause_s
         log.warning("%s", restart)
-        if handle.start_message.number in self._latest:
-            self._latest[handle.start_message.number] = structs.replace(
-                self._latest[handle.start_message.number], state="restarting", reason=str(restart)
-            )
+        number = handle.start_message.number
+        if (latest := self._latest.get(number)) is not None:
+            self._latest[number] = structs.replace(latest, state="restarting", reason=str(restart))
         if self._on_restart is not None:
             self._call(self._on_restart, restart)
         self._shown = 0.0

@@ -21,7 +21,7 @@ from streambench.container.known_stores import check_stores
 from streambench.container.observe.snapshot import ContainerSnapshot
 from streambench.descriptors import limit_named
 from streambench.errors import ConfigError, FencedError, ReplacedError
-from streambench.job import group
+from streambench.job.group import GroupMember
 from streambench.job.messages import StartContainer
 from streambench.job.pickling import shipped, shipped_names
 from streambench.job.processes import OnRestart, OnSnapshots, Processes
@@ -98,8 +98,8 @@ def run(
     # The task is loaded only where the configuration leaves the name to it.
     name = job_name(config, task if is_named(config) else _factory(config, task))
     with limit_named(), starting(config, name, "run", if_running, container=container, join=join):
-        watch = _Watch(on_snapshots, on_restart, every_s, on_hang)
-        runs = _run(config, until, task, container, name, watch, join=join)
+        asked = _Run(config, until, task, name, container, on_snapshots, on_restart, every_s, on_hang)
+        runs = asked.as_member() if join else asked.run()
     return RunResult(name, tuple(runs), time.monotonic() - began)
 
 
@@ -120,57 +120,79 @@ def _check_goal(config: Config, until: Until, container: int | None, *, join: bo
         )
 
 
-class _Watch(Struct, frozen=True):
-    """The callbacks of a run, as ``run`` describes them."""
+class _Run(Struct, frozen=True):
+    """A run, with what ``run`` was given. ``name``: that of the job."""
 
+    config: Config
+    until: Until
+    task: Any
+    name: str
+    container: int | None
     on_snapshots: OnSnapshots | None
     on_restart: OnRestart | None
     every_s: float
     on_hang: OnHang | None
 
+    def run(self) -> list[ContainerRun]:
+        """Run all containers, in a process each, or the only one in this process."""
+        is_one = self.container is not None or self.config.integer(_COUNT) == 1
+        return [self._in_process()] if is_one else self._in_processes()
+
+    def as_member(self) -> list[ContainerRun]:
+        """Run a share of the tasks, until a signal."""
+        _factory(self.config, self.task)  # before others make room for it
+        member = GroupMember(
+            self.config, self.task, self.name,
+            on_snapshot=self._on_snapshot, every_s=self.every_s, on_hang=self.on_hang,
+        )  # fmt: skip
+        with StopSignals(member.stop_soon, after=member.under_way):
+            return [member.run()]
+
     @property
-    def on_snapshot(self) -> Callable[[ContainerSnapshot], object] | None:
+    def _on_snapshot(self) -> Callable[[ContainerSnapshot], object] | None:
         """``on_snapshots`` for the snapshots of a single container."""
         show = self.on_snapshots
         return None if show is None else lambda snapshot: show([snapshot])
 
+    def _in_process(self) -> ContainerRun:
+        choices = 0 if self.on_snapshots is None else 1
+        for attempt in range(_ATTEMPTS):
+            made = container_of(
+                self.config, self.task, self.container, remember_choices=choices, again=attempt > 0
+            )
+            driver = ContainerRunner(
+                made, on_snapshot=self._on_snapshot, every_s=self.every_s, on_hang=self.on_hang
+            )
+            try:
+                with StopSignals(driver.stop_soon, after=driver.under_way):
+                    return driver.run(self.until)
+            except FencedError as error:
+                # Containers that are started one by one may open a generation at the same time: this one then
+                # joins the last. But one that was at work, or whose own number was started elsewhere, must
+                # not take it back.
+                is_last = attempt == _ATTEMPTS - 1
+                is_replaced = made.has_begun or isinstance(error, ReplacedError)
+                if self.container is None or is_replaced or is_last:
+                    raise
+        raise AssertionError("the last attempt either returns or raises")
 
-def _run(
-    config: Config,
-    until: Until,
-    task: Any,
-    container: int | None,
-    name: str,
-    watch: _Watch,
-    *,
-    join: bool,
-) -> list[ContainerRun]:
-    """Run the tasks of a member, all containers in a process each, or the only one in this process."""
-    if join:
-        return [_as_member(config, task, name, watch)]
-    if container is None and config.integer(_COUNT) > 1:
-        return _in_processes(config, until, task, name, watch)
-    return [_in_process(config, until, task, container, watch)]
-
-
-def _in_process(config: Config, until: Until, task: Any, number: int | None, watch: _Watch) -> ContainerRun:
-    for attempt in range(_ATTEMPTS):
-        choices = 0 if watch.on_snapshots is None else 1
-        made = container_of(config, task, number, remember_choices=choices, again=attempt > 0)
-        driver = ContainerRunner(
-            made, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
+    def _in_processes(self) -> list[ContainerRun]:
+        config = self.config
+        package = None if self.task is None else shipped(self.task)
+        _factory(config, self.task)  # where it cannot be loaded, that is an error of this process
+        model, generation = _planned(config, self.name)
+        end: Literal["caught-up"] | None = None if self.until is None else "caught-up"
+        every = None if self.on_snapshots is None else self.every_s
+        names = shipped_names(config)
+        orders = [
+            StartContainer(config, package, names, model, each.number, generation, end, every)
+            for each in model.containers
+        ]
+        processes = Processes(
+            orders, on_snapshots=self.on_snapshots, on_restart=self.on_restart, every_s=self.every_s
         )
-        try:
-            with StopSignals(driver.stop_soon, after=driver.under_way):
-                return driver.run(until)
-        except FencedError as error:
-            # Containers that are started one by one may open a generation at the same time: this one then
-            # joins the last. But one that was at work, or whose own number was started elsewhere, must not
-            # take it back.
-            is_last = attempt == _ATTEMPTS - 1
-            if number is None or made.has_begun or isinstance(error, ReplacedError) or is_last:
-                raise
-    raise AssertionError("the last attempt either returns or raises")
+        with StopSignals(processes.stop_soon, kill=processes.kill, after=processes.under_way):
+            return processes.run()
 
 
 def container_of(
@@ -193,30 +215,6 @@ def containers_of(config: Config, *, remember_choices: int = 0) -> list[Containe
     model, generation = _planned(config, job_name(config, _factory(config, None)))
     planned = [PlannedContainer(model, each.number, generation) for each in model.containers]
     return [Container(config, planned=each, remember_choices=remember_choices) for each in planned]
-
-
-def _as_member(config: Config, task: Any, name: str, watch: _Watch) -> ContainerRun:
-    return group.join(
-        config, task, name, on_snapshot=watch.on_snapshot, every_s=watch.every_s, on_hang=watch.on_hang
-    )
-
-
-def _in_processes(config: Config, until: Until, task: Any, name: str, watch: _Watch) -> list[ContainerRun]:
-    package = None if task is None else shipped(task)
-    _factory(config, task)  # where it cannot be loaded, that is an error of this process
-    model, generation = _planned(config, name)
-    end: Literal["caught-up"] | None = None if until is None else "caught-up"
-    every = None if watch.on_snapshots is None else watch.every_s
-    names = shipped_names(config)
-    orders = [
-        StartContainer(config, package, names, model, each.number, generation, end, every)
-        for each in model.containers
-    ]
-    processes = Processes(
-        orders, on_snapshots=watch.on_snapshots, on_restart=watch.on_restart, every_s=watch.every_s
-    )
-    with StopSignals(processes.stop_soon, kill=processes.kill, after=processes.under_way):
-        return processes.run()
 
 
 def _planned(

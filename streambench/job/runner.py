@@ -141,16 +141,9 @@ class ContainerRunner:
             raise self._problem
         last = positions(container.snapshot())
         offsets = {ssp: (position, last.get(ssp, position)) for ssp, position in first.items()}
-        seconds = time.monotonic() - began
-        return ContainerRun(
-            container.number,
-            container.processed,
-            offsets,
-            seconds,
-            ended,
-            container.error_counts,
-            windows_left=left,
-        )
+        number, processed, seconds = container.number, container.processed, time.monotonic() - began
+        passed_over = container.error_counts
+        return ContainerRun(number, processed, offsets, seconds, ended, passed_over, windows_left=left)
 
     def _rounds(self, until: Until, next_round: NextRound | None) -> Ended:
         container = self._container

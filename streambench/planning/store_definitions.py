@@ -154,18 +154,15 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
     names = {key: config.required(key) for key in (prefix + "key.serde", prefix + "msg.serde")}
     key_serde, value_serde = (serde_named(config, serde, key=key) for key, serde in names.items())
     key_name, value_name = names.values()
-    cache = (
-        None
-        if config.text(prefix + "object.cache.size") is None
-        else config.integer(prefix + "object.cache.size")
-    )
+    size = prefix + "object.cache.size"
+    cache = None if config.text(size) is None else config.integer(size)
     batch = config.integer(prefix + "write.batch.size")
     if cache and cache < batch:
         what = (
             f"the cache must hold a full batch ({prefix}write.batch.size is {batch}): give {batch} "
             "or more, or 0 for no cache"
         )
-        raise config.error(prefix + "object.cache.size", what)
+        raise config.error(size, what)
     drops, disallows = (config.boolean(f"{prefix}{what}.large.messages") for what in ("drop", "disallow"))
     return StoreDefinition(
         name,
@@ -196,14 +193,11 @@ def _definition(config: Config, name: str, changelog: SystemStream | None) -> St
 
 
 def _ttl_ms(config: Config, prefix: str) -> int | None:
-    key = next(
-        (prefix + name for name in ("ttl.ms", "rocksdb.ttl.ms") if config.text(prefix + name) is not None),
-        None,
-    )
-    if key is None:
-        return None
-    ttl_ms = config.integer(key)
-    return ttl_ms if ttl_ms > 0 else None
+    for key in (prefix + "ttl.ms", prefix + "rocksdb.ttl.ms"):
+        if config.text(key) is not None:
+            ttl_ms = config.integer(key)
+            return ttl_ms if ttl_ms > 0 else None
+    return None
 
 
 def _factory(config: Config, name: str) -> StoreEngineFactory:
