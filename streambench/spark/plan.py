@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streambench.checkpoint.api import Checkpoint, CheckpointManager, Generation
+from streambench.checkpoint.api import Checkpoint, CheckpointManager
 from streambench.checkpoint.validation import check_backfill
 from streambench.clock import SystemClock
 from streambench.config import Config
@@ -30,7 +30,7 @@ from streambench.model import SystemStreamPartition
 from streambench.planning import changelog_partitions as places
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.model import ContainerModel, JobModel
-from streambench.planning.plan import Metadata, balanced, plan
+from streambench.planning.plan import balanced, plan
 from streambench.spark.backfill import Backfill
 from streambench.spark.history import rounds_of
 from streambench.spark.history_records import History, history_beside
@@ -110,58 +110,147 @@ def make_plan(
     partitions begin instead of at their checkpoints. Raises ConfigError, UnknownStreamError, OffsetError,
     CheckpointError."""
     container = Container(config, task)
-    task, name = container.factory, container.name
-    with _opened(config, name) as (systems, manager):
-        metadata = systems.inputs(checked_inputs(config, name, systems))
-        former = manager.last_generation()
-        history = history_beside(config, manager, name)
-        mark = "" if backfill is None else backfill.mark(name, config.required("job.id"))
-        _check_mark(name, backfill, mark, former, manager, history)
-        model = plan(config, name, metadata, former)
-        check_stores(config, name, systems, model, manager)
-        last = manager.read_last()
-        begins = _begins(backfill, systems, metadata, model, last)
-        last = begins or last
-        of_tasks = _starts_of_tasks(config, systems, metadata, model, last, positions or {})
-        last_ends = ends = _last_ends(systems, metadata, model, backfill, until or {})
-        dealt = _dealt(config, history, model, of_tasks, ends, former)
-        starts = {
-            each.number: _offsets(systems, each, lambda task, ssp: of_tasks[task][ssp])
-            for each in dealt.model.containers
-        }
+    with _opened(config, container.name) as (systems, manager):
+        planner = _Planner(config, container.name, backfill, systems, manager)
+        last = planner.begins or planner.last
+        of_tasks = planner.starts_of_tasks(last, positions or {})
+        last_ends = ends = planner.last_ends(until or {})
+        dealt = planner.dealt(of_tasks, ends)
+        starts = {each.number: _offsets(systems, each, of_tasks) for each in dealt.model.containers}
         if config.text(MAX_MESSAGES) is not None:
             at_most = config.integer(MAX_MESSAGES) * stretch
             ends = ends_of_increment(config, systems, dealt.model, starts, ends, at_most)
         planned = DeployPlan(
             config,
-            task,
+            container.factory,
             dealt.model,
             starts,
             ends,
-            history=history,
-            begins=begins,
+            history=planner.history,
+            begins=planner.begins,
             last_ends=last_ends,
             balance=dealt.measure,
             seconds=dealt.seconds,
-            former=former.number if former is not None else 0,
-            backfill=mark,
+            former=planner.former.number if planner.former is not None else 0,
+            backfill=planner.mark,
         )
         return replace(planned, working=_working(planned, systems, last))
 
 
-def _check_mark(
-    name: str,
-    backfill: Backfill | None,
-    mark: str,
-    former: Generation | None,
-    manager: CheckpointManager,
-    history: History | None,
-) -> None:
-    """Raise ConfigError where the checkpoints that there are bear another mark than the job or backfill."""
-    check_backfill(name, former, mark)
-    is_unmarked = former is not None and not former.backfill
-    if backfill is not None and is_unmarked and (history is not None or places.takes_marks(manager)):
-        _check_begun(backfill, history, name)
+class _Dealt(Struct, frozen=True):
+    """A model with its tasks dealt to containers; ``measure`` and ``seconds`` as in DeployPlan."""
+
+    model: JobModel
+    measure: str = ""
+    seconds: Mapping[int, float] = {}
+
+
+class _Planner:
+    """A job, or the ``backfill`` that it is, as its systems and checkpoints have it. ``former``: its last
+    generation. ``last``: its checkpoints; ``begins``: those with which a backfill begins."""
+
+    def __init__(
+        self,
+        config: Config,
+        name: str,
+        backfill: Backfill | None,
+        systems: Systems,
+        manager: CheckpointManager,
+    ) -> None:
+        """Raises ConfigError where the checkpoints that there are bear another mark than its own."""
+        self._config = config
+        self._backfill = backfill
+        self._systems = systems
+        self._metadata = systems.inputs(checked_inputs(config, name, systems))
+        self.former = manager.last_generation()
+        self.history = history_beside(config, manager, name)
+        self.mark = "" if backfill is None else backfill.mark(name, config.required("job.id"))
+        check_backfill(name, self.former, self.mark)
+        is_unmarked = self.former is not None and not self.former.backfill
+        is_known = self.history is not None or places.takes_marks(manager)
+        if backfill is not None and is_unmarked and is_known:
+            _check_begun(backfill, self.history, name)
+        self._model = plan(config, name, self._metadata, self.former)
+        check_stores(config, name, systems, self._model, manager)
+        self.last = manager.read_last()
+        self.begins = self._begins()
+
+    def _begins(self) -> dict[str, Checkpoint]:
+        """The checkpoints with which a backfill begins; none where it has begun, or there is no backfill."""
+        backfill = self._backfill
+        if backfill is None:
+            return {}
+        if not self.last:
+            return backfill.begins(self._systems, self._metadata, self._model)
+        if backfill.start:
+            log.warning(
+                "the backfill %s has begun already: it continues from its checkpoints, and does not use the "
+                "start %s; to begin there, give the backfill another name",
+                backfill.name,
+                ", ".join(backfill.start),
+            )
+        return {}
+
+    def starts_of_tasks(
+        self, last: Mapping[str, Checkpoint], chosen: Offsets
+    ) -> dict[str, dict[SystemStreamPartition, str]]:
+        """Per task and partition the first offset to be read: a ``chosen`` one, else as its checkpoint and
+        the configuration say."""
+        known = {ssp for each in last.values() for ssp in each.partitions}
+        starting = StartingOffsets(self._config, self._systems, self._metadata, last, known)
+        return {
+            task.name: {
+                ssp: chosen.get(ssp) or starting.resolve(task.name, ssp, last.get(task.name))[0]
+                for ssp in task.partitions
+            }
+            for task in self._model.tasks
+        }
+
+    def last_ends(self, until: Offsets) -> dict[SystemStreamPartition, str]:
+        """Per partition the end of the input or of the backfill, or ``until`` where that comes first."""
+        ends = self._ends()
+        if self._backfill is not None:
+            chosen = self._backfill.ends(self._systems, self._metadata)
+            ends = {ssp: chosen[ssp] for ssp in ends}
+        for ssp, end in until.items():
+            if ssp in ends and _is_before(self._systems, ssp, end, ends[ssp]):
+                ends[ssp] = end
+        return ends
+
+    def _ends(self) -> dict[SystemStreamPartition, str]:
+        ends = {}
+        for ssp in sorted({ssp for task in self._model.tasks for ssp in task.partitions}):
+            upcoming = self._metadata[ssp.system_stream][ssp.partition].upcoming
+            if upcoming is None or not self._systems.admin(ssp.system).replayable:
+                raise ConfigError(
+                    f"{ssp}: this kind of system does not know how far its streams go, so that a batch would "
+                    "have no end; land it in a log first",
+                    key="task.inputs",
+                )
+            ends[ssp] = upcoming
+        return ends
+
+    def dealt(self, starts: Mapping[str, Offsets], ends: Offsets) -> _Dealt:
+        """The tasks dealt to the containers as the configuration wants it. ``starts``: per task."""
+        balance, model, former = self._config.text(_BALANCE), self._model, self.former
+        if balance == "partitions":
+            return _Dealt(balanced(model, {task: len(starts[task]) for task in starts}, former))
+        if balance != "lag":
+            return _Dealt(model)
+        lags = {task: _lags(starts[task], ends) for task in starts}
+        messages = {task: sum(lags[task].values()) for task in lags}
+        if not any(messages.values()):
+            return _Dealt(balanced(model, messages, former))  # no need to read the history
+        time = None if self.history is None else measured_time(rounds_of(self.history))
+        if time is None:
+            measure = "by messages: no rounds have measured their time yet"
+            return _Dealt(balanced(model, messages, former), measure)
+        seconds = {task: sum(time.of(ssp, lag) for ssp, lag in lags[task].items()) for task in lags}
+        model = balanced(model, {task: round(each * _MICROSECONDS) for task, each in seconds.items()}, former)
+        of_containers = {
+            each.number: round(sum(seconds[task.name] for task in each.tasks), 3) for each in model.containers
+        }
+        return _Dealt(model, f"by time, as measured in {counted(time.rounds, 'round')}", of_containers)
 
 
 def _check_begun(backfill: Backfill, history: History | None, name: str) -> None:
@@ -173,50 +262,6 @@ def _check_begun(backfill: Backfill, history: History | None, name: str) -> None
             f"the backfill {backfill.name} would be {name}, and there are checkpoints of a job of that name: "
             "give the backfill another name"
         )
-
-
-def _begins(
-    backfill: Backfill | None,
-    systems: Systems,
-    metadata: Metadata,
-    model: JobModel,
-    last: Mapping[str, Checkpoint],
-) -> dict[str, Checkpoint]:
-    """The checkpoints with which a backfill begins; none where it has begun, or there is no backfill.
-    ``last``: those that there are."""
-    if backfill is None:
-        return {}
-    if not last:
-        return backfill.begins(systems, metadata, model)
-    if backfill.start:
-        log.warning(
-            "the backfill %s has begun already: it continues from its checkpoints, and does not use the "
-            "start %s; to begin there, give the backfill another name",
-            backfill.name,
-            ", ".join(backfill.start),
-        )
-    return {}
-
-
-def _starts_of_tasks(
-    config: Config,
-    systems: Systems,
-    metadata: Metadata,
-    model: JobModel,
-    last: Mapping[str, Checkpoint],
-    chosen: Offsets,
-) -> dict[str, dict[SystemStreamPartition, str]]:
-    """Per task and partition the first offset to be read: a ``chosen`` one, else as its checkpoint and the
-    configuration say."""
-    known = {ssp for each in last.values() for ssp in each.partitions}
-    starting = StartingOffsets(config, systems, metadata, last, known)
-    return {
-        task.name: {
-            ssp: chosen.get(ssp) or starting.resolve(task.name, ssp, last.get(task.name))[0]
-            for ssp in task.partitions
-        }
-        for task in model.tasks
-    }
 
 
 def _working(planned: DeployPlan, systems: Systems, last: Mapping[str, Checkpoint]) -> tuple[int, ...]:
@@ -249,20 +294,18 @@ def reached(planned: DeployPlan) -> dict[int, dict[SystemStreamPartition, str]]:
     """Per container and input partition, the offset at which the next start goes on, as the checkpoints
     say."""
     with _opened(planned.config, planned.model.name) as (systems, manager):
-        last = manager.read_last()
-
-        def position(starts: Offsets, task: str, ssp: SystemStreamPartition) -> str:
-            checkpoint = last.get(task, Checkpoint({}))
-            return next_offset(systems, checkpoint, ssp) or starts[ssp]
-
-        return {
-            each.number: _offsets(
-                systems,
-                each,
-                lambda task, ssp, starts=planned.starts[each.number]: position(starts, task, ssp),  # type: ignore[misc]
-            )
-            for each in planned.model.containers
-        }
+        last, found = manager.read_last(), {}
+        for each in planned.model.containers:
+            starts = planned.starts[each.number]
+            positions = {
+                task.name: {
+                    ssp: next_offset(systems, last.get(task.name, Checkpoint({})), ssp) or starts[ssp]
+                    for ssp in task.partitions
+                }
+                for task in each.tasks
+            }
+            found[each.number] = _offsets(systems, each, positions)
+        return found
 
 
 def count_messages(
@@ -291,96 +334,23 @@ def unfinished(planned: DeployPlan, offsets: Offsets) -> list[SystemStreamPartit
 
 @contextmanager
 def _opened(config: Config, name: str) -> Iterator[tuple[Systems, CheckpointManager]]:
-    systems = Systems(config)
-    manager = None
-    try:
-        manager = checkpoint_manager(config, name)
+    with closing(Systems(config)) as systems, closing(checkpoint_manager(config, name)) as manager:
         check_shareable(config, systems, manager, "the containers on Spark")
         yield systems, manager
-    finally:
-        if manager is not None:
-            manager.close()
-        systems.close()
 
 
 def _offsets(
-    systems: Systems, container: ContainerModel, position: Callable[[str, SystemStreamPartition], str]
+    systems: Systems, container: ContainerModel, of_tasks: Mapping[str, Offsets]
 ) -> dict[SystemStreamPartition, str]:
-    """Per input partition of a container a position; of several tasks that read the same one, the furthest
-    back."""
+    """Per input partition of a container the offset of its task; of several tasks that read the same one, the
+    furthest back."""
     found: dict[SystemStreamPartition, str] = {}
     for task in container.tasks:
         for ssp in task.partitions:
-            at = position(task.name, ssp)
+            at = of_tasks[task.name][ssp]
             if ssp not in found or _is_before(systems, ssp, at, found[ssp]):
                 found[ssp] = at
     return found
-
-
-def _last_ends(
-    systems: Systems, metadata: Metadata, model: JobModel, backfill: Backfill | None, until: Offsets
-) -> dict[SystemStreamPartition, str]:
-    """Per partition the end of the input or of the backfill, or ``until`` where that comes first."""
-    ends = _ends(systems, metadata, model)
-    if backfill is not None:
-        chosen = backfill.ends(systems, metadata)
-        ends = {ssp: chosen[ssp] for ssp in ends}
-    for ssp, end in until.items():
-        if ssp in ends and _is_before(systems, ssp, end, ends[ssp]):
-            ends[ssp] = end
-    return ends
-
-
-def _ends(systems: Systems, metadata: Metadata, model: JobModel) -> dict[SystemStreamPartition, str]:
-    ends = {}
-    for ssp in sorted({ssp for task in model.tasks for ssp in task.partitions}):
-        upcoming = metadata[ssp.system_stream][ssp.partition].upcoming
-        if upcoming is None or not systems.admin(ssp.system).replayable:
-            raise ConfigError(
-                f"{ssp}: this kind of system does not know how far its streams go, so that a batch would "
-                "have no end; land it in a log first",
-                key="task.inputs",
-            )
-        ends[ssp] = upcoming
-    return ends
-
-
-class _Dealt(Struct, frozen=True):
-    """A model with its tasks dealt to containers; ``measure`` and ``seconds`` as in DeployPlan."""
-
-    model: JobModel
-    measure: str = ""
-    seconds: Mapping[int, float] = {}
-
-
-def _dealt(
-    config: Config,
-    history: History | None,
-    model: JobModel,
-    starts: Mapping[str, Offsets],
-    ends: Offsets,
-    former: Generation | None,
-) -> _Dealt:
-    """The tasks of a model dealt to its containers as the configuration wants it. ``starts``: per task."""
-    balance = config.text(_BALANCE)
-    if balance == "partitions":
-        return _Dealt(balanced(model, {task: len(starts[task]) for task in starts}, former))
-    if balance != "lag":
-        return _Dealt(model)
-    lags = {task: _lags(starts[task], ends) for task in starts}
-    messages = {task: sum(lags[task].values()) for task in lags}
-    if not any(messages.values()):
-        return _Dealt(balanced(model, messages, former))  # no need to read the history
-    time = None if history is None else measured_time(rounds_of(history))
-    if time is None:
-        measure = "by messages: no rounds have measured their time yet"
-        return _Dealt(balanced(model, messages, former), measure)
-    seconds = {task: sum(time.of(ssp, lag) for ssp, lag in lags[task].items()) for task in lags}
-    model = balanced(model, {task: round(each * _MICROSECONDS) for task, each in seconds.items()}, former)
-    of_containers = {
-        each.number: round(sum(seconds[task.name] for task in each.tasks), 3) for each in model.containers
-    }
-    return _Dealt(model, f"by time, as measured in {counted(time.rounds, 'round')}", of_containers)
 
 
 def _lags(starts: Offsets, ends: Offsets) -> dict[SystemStreamPartition, int]:
