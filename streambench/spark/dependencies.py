@@ -35,8 +35,8 @@ def stage_dependencies(
     python_version: str | None = None,
 ) -> int:
     """Stage the archive of all that the lines of a ``requirements.txt`` need, and return the number of
-    packages in it. ``platforms`` and ``python_version``: as pip takes them, where the cluster's differ from
-    those of here. Raises StreambenchError as ``needed_by``, where a package cannot be packed, and where
+    packages in it. ``platforms`` and ``python_version``: as pip takes them, where the cluster's are not
+    this machine's. Raises StreambenchError as ``needed_by``, where a package cannot be packed, and where
     another file is in the archive's place."""
     if path.exists() and not _is_archive(path):
         raise StreambenchError(

@@ -78,7 +78,7 @@ def imported(text: str) -> list[str]:
 
 
 def pinned(modules: frozenset[str] | set[str]) -> list[str]:
-    """The distributions that hold these top-level modules, in the versions of here; streambench is left
+    """The distributions that hold these top-level modules, in the installed versions; streambench is left
     out."""
     distributions = metadata.packages_distributions()
     names = {name for module in modules for name in distributions.get(module, ())} - {"streambench"}

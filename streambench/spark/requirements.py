@@ -74,7 +74,7 @@ def needed_by(
 
 
 def environment_of(platforms: Sequence[str], python_version: str | None) -> Environment:
-    """The values of markers where the executors are; not given: those of here. Of several platforms the
+    """The values of markers where the executors are; not given: on this machine. Of several platforms the
     first one counts."""
     values = {key: str(value) for key, value in default_environment().items()}
     if python_version is not None:

@@ -1,9 +1,9 @@
 """The code inside a Spark task: one container, from its last commit to the planned ends.
 
-A task that Spark starts again, on whatever machine, is nothing special. It claims the container again, which
-fences the one before, and continues from the last commit. What the container raises is returned as a row and
-not raised, since it would only fail again at the same message. What kills the process is left to Spark.
-Nothing here relies on being allowed to finish: Spark kills Python workers without a word.
+A task that Spark starts again, on any machine, claims the container again, which fences the attempt before,
+and continues from the last commit. What the container raises is returned as a row and not raised, since it
+would only fail again at the same message. What kills the process is left to Spark. Nothing here relies on
+being allowed to finish: Spark kills Python workers by SIGKILL.
 """
 
 from __future__ import annotations
