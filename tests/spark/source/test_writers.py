@@ -12,9 +12,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streambench.errors import ConfigError
-from streambench.spark.source import writers
 from streambench.spark.source.options import as_options, parse
 from streambench.spark.source.writers import BatchWriter, StreamWriting, Written
+from streambench.system.systems import Systems
 from tests.spark.conftest import Job
 
 SCHEMA = StructType([StructField("message", BinaryType())])
@@ -27,7 +27,7 @@ def writing(job: Job, **options: str) -> StreamWriting:
 def test_a_write_to_kafka_without_a_name_is_never_called_exactly_once(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "_count_or_create", lambda systems, stream: 2)
+    monkeypatch.setattr(Systems, "created", lambda systems, stream: 2)
     kafka = {"systems.k.samza.factory": "kafka", "systems.k.bootstrap.servers": "127.0.0.1:1"}
     given = {**as_options(job.config), **kafka, "stream": "k.out"}
 
