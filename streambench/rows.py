@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from msgspec import Struct
@@ -77,9 +78,26 @@ def check_headers(where: SystemStream | SystemStreamPartition, headers: Mapping[
                     f"{type(value).__name__}"
                 )
             size += len(name.encode()) + len(value)
-    except (AttributeError, UnicodeEncodeError) as error:
+    except AttributeError:
+        raise SerdeError(
+            f"{where}: headers must map names (str) to bytes, and are {shortened(headers)}"
+        ) from None
+    except UnicodeEncodeError as error:
         raise SerdeError(f"{where}: headers must map names (str) to bytes: {error}") from error
     return size
+
+
+def check_timestamp(where: SystemStream | SystemStreamPartition, timestamp: Any) -> None:
+    """Raise SerdeError for what is neither None nor an integer of 64 bits: a float, text, a datetime."""
+    if timestamp is None:
+        return
+    is_whole = isinstance(timestamp, Integral) and not isinstance(timestamp, bool)
+    if not is_whole or not -(1 << 63) <= int(timestamp) < 1 << 63:
+        raise SerdeError(
+            f"{where}: the timestamp must be a whole number of milliseconds since 1970 (an int of 64 bits), "
+            f"not {shortened(timestamp)} ({type(timestamp).__name__}); of a datetime: "
+            "int(time.timestamp() * 1000)"
+        )
 
 
 def _padded(values: list[Any] | None, length: int) -> list[Any]:

@@ -59,6 +59,9 @@ class MessageCollector(Protocol):
         fields of an envelope as keywords: ``key=``, ``partition_key=``, ``partition=``, ``timestamp=``,
         ``headers=``. Beside an envelope nothing may be given.
 
+        What cannot be sent to any system is refused when it is sent, before the system gets it. That is a
+        timestamp that is no integer of 64 bits, and a header that does not map a name (str) to bytes.
+
         It is sent after ``process`` and ``window`` of this iteration have returned, in order. If one of them
         raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a
         ``log`` or ``memory`` system may wait for a few more inputs. They wait until a millisecond is over, as

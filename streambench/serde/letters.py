@@ -38,7 +38,8 @@ def letter_headers(
         known |= {"source": str(source.ssp), "offset": source.offset}
         if source.timestamp is not None:
             known["timestamp"] = str(source.timestamp)
-    kept = {str(name): as_bytes(value) or b"" for name, value in (headers or {}).items()}
+    own = headers.items() if isinstance(headers, Mapping) else ()
+    kept = {str(name): as_bytes(value) or b"" for name, value in own}
     return kept | {LETTER + name: value.encode(errors="backslashreplace") for name, value in known.items()}
 
 

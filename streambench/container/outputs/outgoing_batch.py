@@ -19,6 +19,7 @@ from streambench.batch import SERDE
 from streambench.container.outputs.stream_writers import OnUnserialisable, Write, hashed_bytes
 from streambench.errors import MessageTooLargeError, SerdeError, class_name
 from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.rows import check_headers
 from streambench.serde.api import Serde
 from streambench.serde.builtin import JsonSerde, StringSerde
 from streambench.serde.streams import StreamSerdes
@@ -116,9 +117,8 @@ class OutgoingBatch:
             ),
             strict=True,
         ):
-            named = headers if headers is None or isinstance(headers, Mapping) else dict(headers)
             yield OutgoingMessageEnvelope(
-                self.stream, message, key, partition_key, partition, timestamp, named
+                self.stream, message, key, partition_key, partition, timestamp, _named(headers)
             )
 
 
@@ -179,7 +179,8 @@ class ColumnarWriter:
         messages = _encoded("message", batch.messages, self._message_serde, count, bad, self._stream)
         times = pa.nulls(count, pa.int64()) if batch.timestamps is None else batch.timestamps
         kind = pa.map_(pa.string(), pa.binary())
-        headers = pa.nulls(count, kind) if batch.headers is None else _cast("headers", batch.headers, kind)
+        named = None if batch.headers is None else _checked_headers(batch.headers, bad, self._stream)
+        headers = pa.nulls(count, kind) if named is None else _cast("headers", named, kind)
         return pa.RecordBatch.from_arrays(
             [keys, messages, times, headers], names=["key", "message", "timestamp", "headers"]
         )
@@ -369,6 +370,32 @@ def _encoded(
             bad.setdefault(at, error)
             encoded.append(None)
     return pa.array(encoded, pa.binary())
+
+
+def _checked_headers(column: Column, bad: dict[int, Exception], stream: SystemStream) -> Column:
+    """The headers; of a list, those that cannot be sent are None and noted in ``bad``."""
+    if not isinstance(column, list):
+        return column
+    checked: list[Mapping[str, bytes] | None] = []
+    for at, headers in enumerate(column):
+        named = _named(headers)
+        try:
+            check_headers(stream, named)
+        except SerdeError as error:
+            bad.setdefault(at, error)
+            named = None
+        checked.append(named)
+    return checked
+
+
+def _named(headers: Any) -> Any:
+    """Headers as a mapping, also where they are pairs, as Arrow has them; anything else as it is."""
+    if headers is None or isinstance(headers, Mapping):
+        return headers
+    try:
+        return dict(headers)
+    except (TypeError, ValueError):
+        return headers
 
 
 def _objects(column: Column) -> Sequence[Any]:

@@ -11,6 +11,7 @@ import orjson
 
 from streambench.errors import MessageTooLargeError, SerdeError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.rows import check_headers, check_timestamp
 from streambench.serde.api import Serde
 from streambench.system.api import Append, PartitionAppenders, Sender, no_limits
 from streambench.system.partitioner import key_bytes, partition_for
@@ -250,17 +251,22 @@ class Encoder:
         except Exception as error:
             self._unserialisable(source, envelope, error)
             return
+        timestamp, headers = envelope.timestamp, envelope.headers
         if (
             type(message) is bytes
             and len(message) <= self.longest
             and (key is None or (type(key) is bytes and len(key) <= _LONGEST_KEY))
-            and envelope.timestamp is None
-            and envelope.headers is None
+            and timestamp is None
+            and headers is None
         ):
             # A copy, as in ``send``.
             self._extend_of[partition]((key, b"%b" % message, None))
             return
         try:
+            # Here, and not only in a producer: what is refused is the same in all systems, and in a replay.
+            if timestamp is not None or headers is not None:
+                check_timestamp(self._stream, timestamp)
+                check_headers(self._stream, headers)
             self._send(source, envelope, key, message, partition)
         except (SerdeError, MessageTooLargeError) as error:
             self._unserialisable(source, envelope, error)

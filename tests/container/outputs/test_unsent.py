@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from streambench.config import Config
@@ -23,6 +25,8 @@ from streambench.task import MessageCollector, TaskCoordinator
 from streambench.testing import ManualClock, run_job
 from tests.container.jobs import Bench, ignore, sending
 from tests.container.outputs.letters import DEAD, JSON, OUT, letters, reasons
+
+TO = SystemStream("out", "to")
 
 
 def test_an_unserialisable_output_goes_to_the_dead_letters_with_its_input() -> None:
@@ -106,6 +110,80 @@ def test_what_a_system_does_not_take_is_unserialisable(tmp_path: Any) -> None:
     )  # type: ignore[dict-item]
     run = run_job(sending(*bad), config, {"mem.a": {0: [1]}})
     assert run.metrics["producers.serialization-errors"] == run.metrics["container.dead-letters"] == 2
+
+
+UNSENDABLE: list[Any] = [
+    {"headers": {"a": 5}}, {"headers": {"a": "text"}}, {"headers": {1: b"x"}}, {"headers": 5},
+    {"timestamp": "x"}, {"timestamp": 10**30}, {"timestamp": 1.5}, {"timestamp": 1.0}, {"timestamp": True},
+    {"timestamp": datetime(2026, 1, 1)},
+]  # fmt: skip
+FACTORIES = ["memory", "log", "file"]
+
+
+def out_of(factory: str, path: Path) -> dict[str, Any]:
+    """The configuration of a system ``out`` of a kind."""
+    of_kind = {} if factory == "memory" else {"systems.out.path": path / "out"}
+    if factory == "file":
+        of_kind["systems.out.streams.to.path"] = "to.jsonl"
+        (path / "out").mkdir()
+        (path / "out" / "to.jsonl").touch()
+    return {"systems.out.samza.factory": factory, "systems.out.samza.msg.serde": "json", **of_kind}
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+@pytest.mark.parametrize("extras", UNSENDABLE, ids=repr)
+def test_a_bad_header_or_timestamp_is_refused_in_every_system(
+    factory: str, extras: Any, tmp_path: Path
+) -> None:
+    config = out_of(factory, tmp_path)
+    ((what, value),) = extras.items()
+    place = r"Partition 0: what it sent to out\.to cannot be sent \(key b'k', message 7\): "
+    send = r"while processing mem\.a\.0@0, key None: send no\. 2 of "
+    task = sending(OutgoingMessageEnvelope(TO, 1), OutgoingMessageEnvelope(TO, 7, b"k", **extras))
+    with pytest.raises(SerdeError, match=rf"{place}.*{what[:-1]}.*{send}"):
+        run_job(task, config, {"mem.a": {0: [1]}})
+    dropped = run_job(task, config | {"task.drop.serialization.errors": "true"}, {"mem.a": {0: [1]}})
+    assert dropped.metrics["producers.serialization-errors"] == 1
+    dead = run_job(task, config | {"task.dead.letter.stream": "mem.dead"}, {"mem.a": {0: [1]}})
+    assert letters(dead) == [(b"k", b"7")]
+
+
+@pytest.mark.parametrize("extras", UNSENDABLE, ids=repr)
+def test_a_window_is_held_to_the_same_headers_and_timestamps(extras: Any) -> None:
+    class Windowed:
+        def process(self, envelope: Any, collector: Any, coordinator: Any) -> None:
+            clock.advance(10)
+
+        def window(self, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+            collector.send(TO, b"x", **extras)
+
+    clock = ManualClock()
+    config = {"systems.out.samza.factory": "memory", "task.window.ms": "10"}
+    with pytest.raises(SerdeError, match=r"what it sent to out\.to cannot be sent .*Windowed\.window"):
+        run_job(Windowed, config, {"mem.a": {0: [1]}}, clock=clock)
+
+
+@pytest.mark.parametrize("timestamp", [0, -1, (1 << 63) - 1, -(1 << 63), numpy.int64(5), numpy.uint8(5)])
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_whole_numbers_of_64_bits_are_timestamps(factory: str, timestamp: Any, tmp_path: Path) -> None:
+    task = sending(OutgoingMessageEnvelope(TO, 7, timestamp=timestamp))
+    run = run_job(task, out_of(factory, tmp_path), {"mem.a": {0: [1]}})
+    assert run.metrics["producers.sends"] == 1
+
+
+@pytest.mark.parametrize("headers", [{"a": 5}, {"a": "text"}, {1: b"x"}, 5, "x"], ids=repr)
+@pytest.mark.parametrize("factory", ["memory", "log"])
+def test_a_bad_header_of_a_column_is_that_of_one_message(
+    factory: str, headers: Any, tmp_path: Path
+) -> None:
+    def task(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send_batch(TO, [1, 2, 3], keys=[b"k"] * 3, headers=[{"h": b"1"}, headers, [("h", b"2")]])
+
+    config = out_of(factory, tmp_path)
+    with pytest.raises(SerdeError, match=r"what it sent to out\.to cannot be sent .*message 2.*header.*task"):
+        run_job(task, config, {"mem.a": {0: [1]}})
+    run = run_job(task, config | {"task.dead.letter.stream": "mem.dead"}, {"mem.a": {0: [1]}})
+    assert letters(run) == [(b"k", b"2")]
 
 
 # Which send it was

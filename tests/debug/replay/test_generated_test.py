@@ -19,7 +19,7 @@ from streambench import debug
 from streambench.container.container import Container
 from streambench.debug import Recording
 from streambench.debug.control.session import Session
-from streambench.errors import StreambenchError
+from streambench.errors import SerdeError, StreambenchError
 from streambench.recording.file import RecordingWriter
 from tests.container.test_failure_capture import config_of, put
 
@@ -62,7 +62,7 @@ def recorded(project: Path, *keys: str, task: str = "sums.py:Sums", bad: bool = 
     session.record(project / "run.recording")
     session.start()
     if bad:
-        with pytest.raises(sb.TaskError):
+        with pytest.raises((sb.TaskError, SerdeError)):
             session.step(1000)
     else:
         session.step(1000)
@@ -102,6 +102,19 @@ def test_the_test_of_a_failure_moves_and_is_red_until_the_task_is_mended(project
     found = outcome_of(*(each / "tests" / "test_sums.py" for each in (red, mended)))
     assert "FAILED elsewhere/tests/test_sums.py" in found and "a bad message" in found
     assert "PASSED mended/tests/test_sums.py" in found
+
+
+def test_the_test_of_an_output_that_cannot_be_sent_is_red(project: Path) -> None:
+    tests = []
+    for number, extras in enumerate(("headers={'a': 5}", "timestamp='x'", "timestamp=10**30")):
+        bad = f'collector.send("log.out", key, {extras})'
+        sends = copied(project, f"sends{number}")
+        (sends / "sums.py").write_text(TASK.replace('raise ValueError("a bad message")', bad))
+        recorded(sends, *"aba", bad=True).to_test(sends / "test_sums.py")
+        tests.append(sends.rename(project.with_name(f"moved{number}")) / "test_sums.py")
+    found = outcome_of(*tests)
+    assert found.count("what it sent to log.out cannot be sent") >= 3
+    assert [f"FAILED moved{number}/test_sums.py" in found for number in range(3)] == [True] * 3
 
 
 def test_the_test_of_a_run_without_a_failure_holds_what_it_did(project: Path) -> None:
