@@ -59,7 +59,7 @@ class Driven:
     name: str
 
     def _begin_driving(self) -> None:
-        """Prepare to drive; nothing does yet."""
+        """Prepare for a thread to drive."""
         self.error: BaseException | None = None
         self.problem: BaseException | None = None
         # The thread that drives the container holds the lock; ``_driver`` is that thread.

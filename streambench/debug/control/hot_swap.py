@@ -252,7 +252,7 @@ class RunAgain(NamedTuple):
 
 
 class _Rerun(Struct):
-    """A copy that runs messages again, and its ``effects`` up to the so many-th write and output."""
+    """A copy that runs messages again. ``effects``: those of its first ``writes`` and ``outputs``."""
 
     replica: Replica
     writes: int

@@ -422,7 +422,7 @@ class Inspection(Driven):
     def _made_of(
         self, sent: Iterable[tuple[int, Sent]], *, held: bool, hold: Hold = "commit"
     ) -> list[Output]:
-        """Outputs of notes of what was sent, each with its position."""
+        """Outputs, made from the trace of what was sent, each with its position."""
         made = self._maker()
         return [output for at, each in sent for output in made.of(at, each, held=held, hold=hold)]
 

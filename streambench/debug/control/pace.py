@@ -13,7 +13,7 @@ _SLICE_S = 0.02
 
 
 class Pace(ContainerObserver):
-    """Has the run wait behind each message until the next one is due. A batch waits once.
+    """Makes a run wait after each message until the next one is due. A batch waits once.
 
     It waits between two messages, in slices: what is posted to the container is done meanwhile."""
 
@@ -26,7 +26,7 @@ class Pace(ContainerObserver):
         self.waits = False
 
     def end(self) -> None:
-        """Have no message wait any more."""
+        """Make no message wait any more."""
         self._ended.set()
 
     def message_chosen(self, envelope: IncomingMessageEnvelope) -> object:

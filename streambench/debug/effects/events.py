@@ -114,8 +114,8 @@ class PositionDiff(Struct, frozen=True):
 
 
 class Outputs:
-    """Makes outputs of notes of what was sent. ``partitions(stream)``: the number of its partitions, None
-    where it is not known; asked once for each."""
+    """Makes outputs from the trace of what was sent. ``partitions(stream)``: the number of its partitions,
+    None where it is not known; asked once for each."""
 
     def __init__(self, serdes: StreamSerdes, partitions: Callable[[SystemStream], int | None]) -> None:
         self._serdes = serdes

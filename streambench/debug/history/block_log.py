@@ -36,7 +36,7 @@ _COPY_SHARE = 20
 
 
 class Reader(Protocol):
-    """Gets what a history reads, to record it."""
+    """A recorder, as a history sees it: it gets all that the history reads."""
 
     def note(
         self,

@@ -75,10 +75,10 @@ class Contents:
     def following(
         self, roots: Iterable[Any], outside: Iterable[Any] = (), forbidden: Iterable[Any] = ()
     ) -> Contents:
-        """The contents as they are now. These here keep on the objects that have changed, as by
+        """The contents as they are now. Those here keep only the objects that have changed, as by
         ``keep_changed``.
 
-        Nothing is collected again but what is in objects that have changed."""
+        Only what is in changed objects is collected again."""
         if not self._is_whole or self._follows == _MOST_FOLLOWING:
             self.keep_changed()
             return Contents(roots, outside, forbidden)
@@ -121,11 +121,11 @@ class Contents:
 
     @without_collector
     def keep_changed(self) -> None:
-        """Keep on the objects only whose contents are others now."""
+        """Keep only the objects whose contents have changed."""
         self._keep_changed()
 
     def _keep_changed(self) -> list[int]:
-        """Keep on these objects only, and return the indexes that they had."""
+        """Keep only these objects; the indexes that they had."""
         every = zip(self._objects, self._of_kinds, self._contents, strict=True)
         changed = [
             index for index, (value, kind, former) in enumerate(every) if not kind.is_same(value, former)

@@ -20,9 +20,8 @@ _R = TypeVar("_R")
 
 
 def without_collector(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Have the collector of garbage stand still in a function that makes many objects and no garbage.
-
-    It would go over all of them again and again."""
+    """Disable the garbage collector in a function that makes many objects and no garbage: it would traverse
+    all of them many times."""
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

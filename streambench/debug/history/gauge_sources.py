@@ -79,7 +79,7 @@ class SourceCheck:
         return _is_pure(value)
 
     def _accepts_called(self, function: Any) -> bool:
-        """True for a function that has nothing but its arguments."""
+        """True for a function that reads nothing but its arguments."""
         if not isinstance(function, FunctionType) or function.__closure__:
             return False
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

@@ -62,8 +62,8 @@ class Way:
             self._close_last()
 
     def go_back(self, position: int) -> bool:
-        """Turn back to the last waypoint up to a position. False where that cannot be; the replica is of no
-        use any more then."""
+        """Turn back to the last waypoint up to a position. False where that cannot be; the replica cannot be
+        used after that."""
         marks = self._marks
         if not marks or marks[0].waypoint.position > position or self.replica.position > self._end:
             return False
