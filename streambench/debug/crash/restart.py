@@ -122,7 +122,7 @@ def _script(
         if task.name in group.tasks
     }
     return Script(
-        start=epoch.begin.position,
+        position=epoch.begin.position,
         now_ms=block.now_ms,
         order=iter(order),
         batches=Batches(chain.from_iterable(each.batches for each in history.since(block))),

@@ -86,7 +86,7 @@ class Replica:
         """The number of times that its code was exchanged."""
         self.tasks: list[TaskInstance] = []
         self.traced: list[Any] = []
-        self.ran_from = script.start
+        self.ran_from = script.position
         """The position from which on it has run."""
         self.cuts: list[Cut] = []
         """The exchanges of its code, where it is a branch."""
@@ -110,7 +110,7 @@ class Replica:
         self._callbacks = script.first_callback
         self._now_ms = script.now_ms
         self._batches = script.batches
-        self._chooser = ScriptedChooser(script.order, script.start, script.batches)
+        self._chooser = ScriptedChooser(script.order, script.position, script.batches)
         self._held = HeldOutputs(self.serdes, lambda: self.position, script.keyless)
 
     def waypoint(self) -> Waypoint:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from streambench.container.trace import TraceEvent
 from streambench.debug.history.attributes import TaskMemory
@@ -16,26 +17,51 @@ from streambench.debug.history.writes import Values
 from streambench.model import SystemStream, SystemStreamPartition
 
 
-class Script(Struct, kw_only=True):
-    """The begin of a replica, and the recorded run from there on.
+class Waypoint(Struct, kw_only=True):
+    """A position of a replica, and what it repeats from there on.
 
-    ``order``: the positions of the messages, each with its partition; ``batches``: those that a task got at
-    once. ``numbers``: per partition, the messages chosen before. ``offsets``: per task of the replica its
-    offsets, and where it begins later than its partition. ``first_callback``: the callbacks without a message
-    before. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores, where they
-    differ from those of the container. ``keeps_all_stores``: False where stores without a changelog are
-    empty, as after a start."""
+    ``numbers``: per partition, the messages chosen before. ``offsets``: per task of the replica its offsets,
+    and where it begins later than its partition. ``first_callback``: the callbacks without a message
+    before."""
 
-    start: int
+    position: int
     now_ms: int
-    order: Iterator[tuple[int, SystemStreamPartition]]
-    batches: Batches
     events: Sequence[TraceEvent]
     ticks: Sequence[tuple[int, int, int]]
     first_callback: int
     numbers: Sequence[int]
     offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
     keyless: Mapping[SystemStream, int]
+
+    def __post_init__(self) -> None:
+        self.keyless = dict(self.keyless)
+
+    def script(
+        self, history: History, block: Block, values: Values, memory: Mapping[str, TaskMemory] | None = None
+    ) -> Script:
+        """The recorded run from here on, with these values of stores."""
+        first, *later = history.since(block)
+        ssps, position = history.inputs.ssps, self.position
+        indexes = chain(first.order[position - first.start :], *(each.order for each in later))
+        return Script(
+            **asdict(self),
+            order=zip(count(position + 1), (ssps[index] for index in indexes), strict=False),
+            batches=Batches(chain.from_iterable(each.batches for each in (first, *later))),
+            values=values,
+            memory=memory,
+        )
+
+
+class Script(Waypoint, kw_only=True):
+    """The begin of a replica, and the recorded run from there on.
+
+    ``order``: the positions of the messages, each with its partition; ``batches``: those that a task got at
+    once. ``memory``: of tasks; None where they are new, as after a start. ``values``: of stores, where they
+    differ from those of the container. ``keeps_all_stores``: False where stores without a changelog are
+    empty, as after a start."""
+
+    order: Iterator[tuple[int, SystemStreamPartition]]
+    batches: Batches
     values: Values
     memory: Mapping[str, TaskMemory] | None = None
     keeps_all_stores: bool = True
@@ -63,41 +89,3 @@ def clock_ticks(blocks: Sequence[Block]) -> list[tuple[int, int, int]]:
     return [
         tick for each in blocks for tick in ((each.start, each.now_ms, each.first_callback), *each.ticks)
     ]
-
-
-class Waypoint(Struct, kw_only=True):
-    """A position inside of a block, and what a replica repeats from there on: as a Script has it."""
-
-    position: int
-    now_ms: int
-    events: Sequence[TraceEvent]
-    ticks: Sequence[tuple[int, int, int]]
-    first_callback: int
-    numbers: Sequence[int]
-    offsets: Mapping[str, Sequence[tuple[str | None, str | None]]]
-    keyless: Mapping[SystemStream, int]
-
-    def __post_init__(self) -> None:
-        self.keyless = dict(self.keyless)
-
-    def script(
-        self, history: History, block: Block, values: Values, memory: Mapping[str, TaskMemory] | None = None
-    ) -> Script:
-        """The recorded run from here on, with these values of stores."""
-        first, *later = history.since(block)
-        ssps, position = history.inputs.ssps, self.position
-        indexes = chain(first.order[position - first.start :], *(each.order for each in later))
-        return Script(
-            start=position,
-            now_ms=self.now_ms,
-            order=zip(count(position + 1), (ssps[index] for index in indexes), strict=False),
-            batches=Batches(chain.from_iterable(each.batches for each in (first, *later))),
-            events=self.events,
-            ticks=self.ticks,
-            first_callback=self.first_callback,
-            numbers=self.numbers,
-            offsets=self.offsets,
-            keyless=self.keyless,
-            values=values,
-            memory=memory,
-        )
