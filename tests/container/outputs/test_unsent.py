@@ -124,9 +124,8 @@ def out_of(factory: str, path: Path) -> dict[str, Any]:
     """The configuration of a system ``out`` of a kind."""
     of_kind = {} if factory == "memory" else {"systems.out.path": path / "out"}
     if factory == "file":
-        of_kind["systems.out.streams.to.path"] = "to.jsonl"
-        (path / "out").mkdir()
-        (path / "out" / "to.jsonl").touch()
+        of_kind = {"systems.out.streams.to.path": path / "to.jsonl"}
+        (path / "to.jsonl").touch()
     return {"systems.out.samza.factory": factory, "systems.out.samza.msg.serde": "json", **of_kind}
 
 
