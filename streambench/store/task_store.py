@@ -340,7 +340,10 @@ class TaskStore(KeyValueStore):
         self._check()
         if key is None:
             raise self._none_key()
-        return self.encoded_key(key)
+        try:
+            return self._encode_key(key)
+        except Exception as error:
+            raise self._unencodable(key, "key", error) from error
 
     def _decoded(self, entries: Iterator[tuple[bytes, bytes]]) -> Entries:
         decode_key, decode_value = self._decode_key, self._decode_value

@@ -318,7 +318,7 @@ class KafkaCheckpointManager(CheckpointManager):
     def _write(self, entry: Entry) -> int:
         data, doing = encode(entry), f"writing checkpoints to {self._stream}"
         most_s = StallDetector(self._settings).most_s
-        until = time.monotonic() + self._settings.patience_ms / 1000
+        until = self._settings.deadline()
         largest = {"max_request_size": _LARGEST, "linger_ms": 0, "compression_type": "gzip"}
         if self._producer is None:
             self._producer = new_producer(self._settings, **largest)
@@ -452,7 +452,7 @@ class KafkaCheckpointManager(CheckpointManager):
                 "fetch_min_bytes": 1,
                 "max_poll_records": 1000,
             }
-            until = time.monotonic() + self._settings.patience_ms / 1000
+            until = self._settings.deadline()
             self._consumer = patiently(lambda: new_consumer(self._settings, **settings), until)
             try:
                 self._consumer.assign([self._partition])

@@ -203,7 +203,7 @@ class _Doubts:
     than for a part of it."""
 
     def __init__(self, settings: Settings) -> None:
-        self.end = time.monotonic() + settings.patience_ms / 1000
+        self.end = settings.deadline()
         self._hopeless = 0
 
     def add(self, doubt: DoubtError) -> None:

@@ -39,6 +39,9 @@ from streambench.system.kafka.stall_detector import StallDetector
 
 log = logging.getLogger(__name__)
 
+# The client itself gives up messages when brokers were away for too long.
+_GRACE_S = 1.0
+
 _Arguments = tuple[str, Any, Any, list[tuple[str, bytes]] | None, int, int | None]
 
 
@@ -205,11 +208,11 @@ class KafkaProducer(SenderProducer):
     def flush(self, source: str) -> None:
         if not self._waiting and self._failure is None:
             return
-        progress, until = StallDetector(self._settings), self._until()
+        progress, until = StallDetector(self._settings), self._settings.deadline() + _GRACE_S
         while self._failure is None:
             try:
                 for client in self._clients.values():
-                    client.flush(timeout=_slice(progress, until))
+                    client.flush(timeout=progress.wait_s(until))
                 break
             except kafka_errors.KafkaError:
                 if not self._has_reason_to_wait(progress, until):
@@ -219,9 +222,6 @@ class KafkaProducer(SenderProducer):
         if self._failure is not None:
             raise self._failure
 
-    def _until(self) -> float:
-        return time.monotonic() + self._settings.patience_ms / 1000 + 1
-
     def _client(self, batch_size: int) -> Any:
         if batch_size not in self._clients:
             self._clients[batch_size] = new_producer(self._settings, batch_size=batch_size)
@@ -229,7 +229,7 @@ class KafkaProducer(SenderProducer):
 
     def _make_room(self, size: int) -> None:
         """Wait until so many bytes more may be kept."""
-        progress, until = StallDetector(self._settings), self._until()
+        progress, until = StallDetector(self._settings), self._settings.deadline() + _GRACE_S
         while self._waiting and (
             self._bytes + size > self._settings.buffer_bytes or self._waiting[0].future.is_done
         ):
@@ -240,7 +240,7 @@ class KafkaProducer(SenderProducer):
         worth waiting for."""
         while not self._waiting[0].future.is_done:
             try:
-                self._waiting[0].future.get(timeout=_slice(progress, until))
+                self._waiting[0].future.get(timeout=progress.wait_s(until))
             except kafka_errors.KafkaError as error:
                 future, _, ssp, _, _ = self._waiting[0]
                 if not future.is_done and not self._has_reason_to_wait(progress, until):
@@ -335,10 +335,6 @@ class KafkaProducer(SenderProducer):
             ours = as_ours(self._settings, doing, error)
             return ours if isinstance(ours, StreamSystemError) else StreamSystemError(str(ours))
         return StreamSystemError(f"{doing}: Kafka does not take this message: {error}")
-
-
-def _slice(progress: StallDetector, until: float) -> float:
-    return max(0.1, min(progress.look_s, until - time.monotonic()))
 
 
 def _is_written(waiting: _Waiting) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The beginning of the keys of its configuration."""
         return f"systems.{self.system}"
+
+    def deadline(self) -> float:
+        """The time (of time.monotonic) until which brokers that are away from now on are waited for."""
+        return time.monotonic() + self.patience_ms / 1000
 
     @property
     def cluster(self) -> str:

@@ -16,17 +16,21 @@ _LOOKS = 4
 
 
 class StallDetector:
-    """Looks at what is waited for, now and then. ``look_s``: how often, at least."""
+    """Looks at what is waited for, now and then."""
 
     def __init__(self, settings: Settings) -> None:
         self.most_s = min(STALLED_S + int(settings.producer["linger_ms"]) / 1000, settings.patience_ms / 1000)
-        self.look_s = self.most_s / _LOOKS
+        self._look_s = self.most_s / _LOOKS
         self._done = 0
         self.begin()
 
     def begin(self) -> None:
         """Start to watch: an acknowledgement is expected from now on."""
         self._moved = time.monotonic()
+
+    def wait_s(self, until: float) -> float:
+        """The time (s) to wait before the next look, which is not much later than ``until``."""
+        return max(0.1, min(self._look_s, until - time.monotonic()))
 
     def has_stalled(self, done: int) -> bool:
         """True where nothing has moved for too long. ``done``: the number of acknowledgements until now, in

@@ -90,7 +90,7 @@ class Transactions:
         self._fit(rows)
         if self._producer is None:
             raise DoubtError(f"{self.identity} has no producer")
-        sent = _Sent(self, self._producer, until or _end(self._settings))
+        sent = _Sent(self, self._producer, until or self._settings.deadline())
         self._began = time.monotonic()
         bases = [each.ssp for each in rows if each.base is not None and len(each)]
         try:
@@ -240,7 +240,7 @@ class _Sent:
         """Return when everything that was sent is written. Raises DoubtError."""
         while True:
             try:
-                self._producer.flush(timeout=self._slice())
+                self._producer.flush(timeout=self._progress.wait_s(self._end))
                 break
             except kafka_errors.KafkaTimeoutError:
                 self._look()
@@ -266,7 +266,7 @@ class _Sent:
         self._bytes -= size
         while not future.is_done:
             try:
-                future.get(timeout=self._slice())
+                future.get(timeout=self._progress.wait_s(self._end))
             except kafka_errors.KafkaError:
                 if not future.is_done:
                     self._look()
@@ -275,9 +275,6 @@ class _Sent:
             if isinstance(future.exception, kafka_errors.KafkaTimeoutError):
                 self._transactions.check_topics({ssp.stream})
             self._transactions.fail(ssp, future.exception)
-
-    def _slice(self) -> float:
-        return max(0.1, min(self._progress.look_s, self._end - time.monotonic()))
 
     def _look(self) -> None:
         """Nothing has happened for a while: is there still reason to wait?"""
@@ -300,7 +297,7 @@ def opened(
 ) -> Any:
     """A producer that has fenced all others of this identity. Raises StreamSystemError."""
     changes = {} if batch_bytes is None else {"batch_size": batch_bytes}
-    end, hopeless = until or _end(settings), 0
+    end, hopeless = until or settings.deadline(), 0
     with slow_logged(settings, f"fencing {identity}, whose last transaction ends first,"):
         while True:
             try:
@@ -322,10 +319,6 @@ def opened(
                 ):
                     raise
             time.sleep(_AGAIN_S)
-
-
-def _end(settings: Settings) -> float:
-    return time.monotonic() + settings.patience_ms / 1000
 
 
 def fence(settings: Settings, identities: Sequence[str]) -> None:
