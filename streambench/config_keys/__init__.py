@@ -28,9 +28,11 @@ __all__ = [
 # A plug-in's keys below systems.<s>., serializers.registry.<n>., stores.<n>.engine. and metrics.reporter.<n>.
 # are its own; it checks them.
 _OPEN = re.compile(
-    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+|serializers\.registry\.[^.]+\.(?!class$).+|"
-    r"stores\.[^.]+\.engine\..+|"
-    r"spark\..+|metrics\.reporter\.[^.]+\..+)"
+    r"(systems\.[^.]+\.(?!samza\.|streams\..+\.samza\.).+"
+    r"|serializers\.registry\.[^.]+\.(?!class$).+"
+    r"|stores\.[^.]+\.engine\..+"
+    r"|spark\..+"
+    r"|metrics\.reporter\.[^.]+\..+)"
 )
 
 _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metrics.", "cluster-manager.")
@@ -38,18 +40,16 @@ _KNOWN_PREFIXES = ("job.", "task.", "systems.", "stores.", "serializers.", "metr
 # Samza's keys that have no meaning in this runtime: a configuration that comes from Samza should not fail on
 # them.
 _WITHOUT_MEANING = re.compile(
-    r"yarn\..*|cluster-manager\.(?!container\.retry\.).*|app\..*|job\.(factory\.class|coordinator\..*|"
-    r"host-affinity\..*|jmx\..*|"
-    r"standbytasks\..*|elasticity\..*|container\.thread\.pool\.size|checkpoint\.validation\.enabled|"
-    r"startpoint\.enabled|config\..*|container\.(commit|restore)\..*|drain-monitor\..*|"
-    r"systemstreampartition\.(input|matcher)\..*)|"
-    r"task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*|"
-    r"checkpoint\.(factory|"
-    r"replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*|watermark\..*|"
-    r"name\.grouper\..*|commit\..*|"
-    r"drop\.producer\.errors)|systems\.[^.]+\.samza\.fetch\.threshold\.bytes|stores\.[^.]+\.(rocksdb|"
-    r"leveldb|accesslog|backup|restore|"
-    r"compaction|side)\..*|stores\.[^.]+\.changelog\.replication\..*|metrics\.timer\.debug\.enabled"
+    r"yarn\..*|cluster-manager\.(?!container\.retry\.).*|app\..*"
+    r"|job\.(factory\.class|coordinator\..*|host-affinity\..*|jmx\..*|standbytasks\..*|elasticity\..*"
+    r"|container\.thread\.pool\.size|checkpoint\.validation\.enabled|startpoint\.enabled|config\..*"
+    r"|container\.(commit|restore)\..*|drain-monitor\..*|systemstreampartition\.(input|matcher)\..*)"
+    r"|task\.(opts|execute|command\.class|max\.concurrency|async\.commit|callback\..*|transactional\..*"
+    r"|checkpoint\.(factory|replication\.factor|segment\.bytes|write\.versions|read\.versions)|live\..*"
+    r"|watermark\..*|name\.grouper\..*|commit\..*|drop\.producer\.errors)"
+    r"|systems\.[^.]+\.samza\.fetch\.threshold\.bytes"
+    r"|stores\.[^.]+\.(rocksdb|leveldb|accesslog|backup|restore|compaction|side)\..*"
+    r"|stores\.[^.]+\.changelog\.replication\..*|metrics\.timer\.debug\.enabled"
 )
 
 
