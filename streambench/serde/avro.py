@@ -147,9 +147,9 @@ class _Schema:
         self.parsed = parse_schema(definition)
         self.is_recursive = False
         self._takes_none: dict[str, bool | None] = {}
-        self._look(self.parsed, frozenset())
+        self._takes_no_bytes(self.parsed, frozenset())
 
-    def _look(self, schema: Any, around: frozenset[str]) -> bool:
+    def _takes_no_bytes(self, schema: Any, around: frozenset[str]) -> bool:
         """Return True where a datum takes no bytes at all. ``around``: the records that it is a part of,
         with nothing but records in between."""
         if isinstance(schema, str):
@@ -162,7 +162,7 @@ class _Schema:
             if not schema:
                 raise ValueError("a union of nothing")
             for branch in schema:
-                self._look(branch, frozenset())
+                self._takes_no_bytes(branch, frozenset())
             return False
         kind = schema["type"]
         if kind in ("record", "error"):
@@ -170,22 +170,24 @@ class _Schema:
             self._takes_none[name] = None
             for field in schema["fields"]:
                 _mend_default(field)
-            nothing = all([self._look(field["type"], around | {name}) for field in schema["fields"]])
+            nothing = all(
+                [self._takes_no_bytes(field["type"], around | {name}) for field in schema["fields"]]
+            )
             self._takes_none[name] = nothing
             return nothing
         if kind == "array":
-            if self._look(schema["items"], frozenset()):
+            if self._takes_no_bytes(schema["items"], frozenset()):
                 raise ValueError(
                     "an array of what takes no bytes: a few bytes could announce any number of them"
                 )
             return False
         if kind == "map":
-            self._look(schema["values"], frozenset())
+            self._takes_no_bytes(schema["values"], frozenset())
             return False
         if kind in ("fixed", "enum"):
             self._takes_none[schema["name"]] = nothing = kind == "fixed" and int(schema["size"]) == 0
             return nothing
-        return self._look(kind, around)
+        return self._takes_no_bytes(kind, around)
 
 
 def _mend_default(field: dict[str, Any]) -> None:

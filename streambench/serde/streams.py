@@ -38,8 +38,8 @@ class StreamSerdes:
         Raises ConfigError that names the key with the wrong name."""
         if stream not in self._by_stream:
             self._by_stream[stream] = (
-                self._of(stream, "samza.key.serde"),
-                self._of(stream, "samza.msg.serde"),
+                self._serde(stream, "samza.key.serde"),
+                self._serde(stream, "samza.msg.serde"),
             )
         return self._by_stream[stream]
 
@@ -57,7 +57,7 @@ class StreamSerdes:
         key = self._config.stream_key(stream.system, stream.stream, setting)
         return key, self._config.text(key)
 
-    def _of(self, stream: SystemStream, setting: str) -> Serde | None:
+    def _serde(self, stream: SystemStream, setting: str) -> Serde | None:
         key, name = self._name(stream, setting)
         if name is None:
             return None

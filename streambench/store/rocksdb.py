@@ -210,7 +210,7 @@ class RocksDbEngine(RewindableEngine):
 
     def _open(self) -> None:
         try:
-            self._db = self._opened_in_the_end()
+            self._db = self._opened_when_free()
         except Exception as error:
             if _is_locked(error):
                 raise StoreError(
@@ -237,7 +237,7 @@ class RocksDbEngine(RewindableEngine):
         if self._marker is None and next(iter(self._db.keys()), None) is not None:
             self.clear()
 
-    def _opened_in_the_end(self) -> Rdict:
+    def _opened_when_free(self) -> Rdict:
         """Open the files as soon as no other process holds them.
 
         The other process may be the container's former holder. It releases them as soon as it notices that

@@ -22,7 +22,7 @@ class AmqpAdmin(NumberedAdmin):
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         with channel_to(self._settings) as open_channel:
-            return {stream: self._of(open_channel, stream) for stream in streams}
+            return {stream: self._metadata_of(open_channel, stream) for stream in streams}
 
     def create(self, stream: SystemStream, partitions: int, **settings: Any) -> bool:
         configured = self._settings.partitions(stream.stream)
@@ -57,7 +57,7 @@ class AmqpAdmin(NumberedAdmin):
             if topology.exchange:
                 channel.exchange_delete(topology.exchange)
 
-    def _of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
+    def _metadata_of(self, open_channel: Open, stream: SystemStream) -> dict[int, PartitionMetadata]:
         topology = self._settings.topology(stream.stream, self._present(open_channel, stream))
         if not self._settings.keeps:
             number = self._settings.partitions(stream.stream)

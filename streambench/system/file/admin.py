@@ -66,7 +66,7 @@ class FileAdmin(NumberedAdmin):
                     for number, file in enumerate(files)
                 }
             )
-            found[stream] = dict(enumerate(map(self._of, files)))
+            found[stream] = dict(enumerate(map(self._metadata_of, files)))
         return found
 
     def identity(self, ssp: SystemStreamPartition, position: str) -> str | None:
@@ -108,7 +108,7 @@ class FileAdmin(NumberedAdmin):
                     known = self._heads[file] = found
         return (known or b"")[:length]
 
-    def _of(self, file: PartitionFile) -> PartitionMetadata:
+    def _metadata_of(self, file: PartitionFile) -> PartitionMetadata:
         oldest, newest = self._scanned(file) if file.format == "csv" or file.compressed else _looked_up(file)
         if oldest is None or newest is None:
             return numbered_metadata(0, 0)

@@ -51,7 +51,7 @@ class FileProducer(SenderProducer):
         self._writers.clear()
 
     def _new_sender(self, stream: SystemStream) -> Sender:
-        writers = self._of(stream)
+        writers = self._writers_of(stream)
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
@@ -65,7 +65,7 @@ class FileProducer(SenderProducer):
             for writer in writers:
                 writer.flush()
 
-    def _of(self, stream: SystemStream) -> list[_Writer]:
+    def _writers_of(self, stream: SystemStream) -> list[_Writer]:
         if stream.stream not in self._writers:
             files = self._streams.partitions(stream.stream)
             for file in files:

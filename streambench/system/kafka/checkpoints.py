@@ -195,10 +195,10 @@ class KafkaCheckpointManager(CheckpointManager):
         if claim is None or now - self._checked < _CHECK_EVERY_S:
             return
         self._checked = now
-        self._look()
+        self._take_news()
         self._check_holds(claim)
 
-    def _look(self, timeout_ms: int = 0) -> None:
+    def _take_news(self, timeout_ms: int = 0) -> None:
         """Take what has come meanwhile; where it had to begin again, everything."""
         self._take(self._poll(timeout_ms))
         self._read_to(self._known)

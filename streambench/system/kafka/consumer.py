@@ -133,7 +133,7 @@ class KafkaConsumer(ChunkConsumer):
         elif self._idle_since == float("inf"):
             self._idle_since = time.monotonic()
         if not chunks or time.monotonic() - self._looked > _LOOK_EVERY_S:
-            self._look([ssp for ssp in asked if self._partitions[ssp] not in polled])
+            self._update_heads([ssp for ssp in asked if self._partitions[ssp] not in polled])
         return chunks
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
@@ -165,7 +165,7 @@ class KafkaConsumer(ChunkConsumer):
             if in_line:
                 aside[in_line.topic_partition] = in_line
 
-    def _look(self, ssps: list[SystemStreamPartition]) -> None:
+    def _update_heads(self, ssps: list[SystemStreamPartition]) -> None:
         """See which of the partitions that had nothing to give are at their heads."""
         now = time.monotonic()
         if not ssps or now < self._looked:

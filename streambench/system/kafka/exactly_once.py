@@ -180,7 +180,7 @@ class TransactionalCheckpointManager(KafkaCheckpointManager):
         to start again."""
         end = time.monotonic() + _SUCCESSOR_S
         while time.monotonic() < end:
-            self._look(100)
+            self._take_news(100)
             self._check_may_go_on(claim)
 
     def _check_may_go_on(self, claim: Claim) -> None:

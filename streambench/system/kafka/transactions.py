@@ -203,9 +203,9 @@ class _Sent:
         Raises MessageTooLargeError."""
         for start in range(0, max(map(len, rows), default=0), _ROWS_AT_ONCE):
             for each in rows:
-                self._some(each, start, limits)
+                self._send_some(each, start, limits)
 
-    def _some(self, rows: Rows, start: int, limits: SizeLimits) -> None:
+    def _send_some(self, rows: Rows, start: int, limits: SizeLimits) -> None:
         ssp, limit, some = rows.ssp, limits.of(rows.ssp.stream), slice(start, start + _ROWS_AT_ONCE)
         keys = rows.keys[some]
         times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
@@ -243,7 +243,7 @@ class _Sent:
                 self._producer.flush(timeout=self._progress.wait_s(self._end))
                 break
             except kafka_errors.KafkaTimeoutError:
-                self._look()
+                self._check_stall()
         while self._waiting:
             self._await_first()
 
@@ -269,14 +269,14 @@ class _Sent:
                 future.get(timeout=self._progress.wait_s(self._end))
             except kafka_errors.KafkaError:
                 if not future.is_done:
-                    self._look()
+                    self._check_stall()
         self._acknowledged += 1
         if not future.succeeded():
             if isinstance(future.exception, kafka_errors.KafkaTimeoutError):
                 self._transactions.check_topics({ssp.stream})
             self._transactions.fail(ssp, future.exception)
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         """Nothing has happened for a while: is there still reason to wait?"""
         done = sum(future.is_done for future, _, _ in self._waiting)
         if self._progress.has_stalled(self._acknowledged + done):

@@ -33,7 +33,7 @@ class LandedAdmin(LogAdmin):
         self._config = config
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
-        return {stream: self._of(stream) for stream in streams}
+        return {stream: self._metadata_of(stream) for stream in streams}
 
     def prepare(self, stream: SystemStream) -> tuple[int, int]:
         """Have a stream to land in, with as many partitions as are configured for it, else as the source has.
@@ -75,7 +75,7 @@ class LandedAdmin(LogAdmin):
     def close(self) -> None:
         do_all([super().close, self._target.close, self._source.close])
 
-    def _of(self, stream: SystemStream) -> dict[int, PartitionMetadata]:
+    def _metadata_of(self, stream: SystemStream) -> dict[int, PartitionMetadata]:
         try:
             return super().metadata([stream])[stream]
         except UnknownStreamError:

@@ -67,18 +67,18 @@ class LandedConsumer(LogConsumer):
             )
 
     def poll_chunks(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[Chunk]:
-        self._look()
+        self._check_receiver()
         return super().poll_chunks(wanted, timeout_ms)
 
     def poll_batches(self, wanted: Mapping[SystemStreamPartition, int], timeout_ms: int) -> list[ArrowChunk]:
-        self._look()
+        self._check_receiver()
         return super().poll_batches(wanted, timeout_ms)
 
     def at_head(self, ssp: SystemStreamPartition) -> bool:
         is_brought = self._receiver is None or (self._heads is not None and ssp.stream in self._heads)
         return is_brought and super().at_head(ssp)
 
-    def _look(self) -> None:
+    def _check_receiver(self) -> None:
         """Before the log is read: what the receiver brings afterwards does not count as read."""
         if self._failure is not None:
             raise self._failure

@@ -48,7 +48,7 @@ class PullAdmin(SystemAdmin):
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         return {
-            stream: {number: self._of(stream, number) for number in range(self.partitions(stream))}
+            stream: {number: self._metadata_of(stream, number) for number in range(self.partitions(stream))}
             for stream in streams
         }
 
@@ -75,7 +75,7 @@ class PullAdmin(SystemAdmin):
             SystemStream(self._system, name) for name in self._factory.streams(self._system, self._config)
         )
 
-    def _of(self, stream: SystemStream, number: int) -> PartitionMetadata:
+    def _metadata_of(self, stream: SystemStream, number: int) -> PartitionMetadata:
         try:
             return self._complete(self._factory.bounds(stream.system, stream.stream, number, self._config))
         except Exception as error:
