@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from streambench import config_keys, redaction, references
 from streambench.config_keys import Key
 from streambench.errors import ConfigError
+from streambench.masking import is_secret, masked, remember_clear
 from streambench.wording import command
 
 if TYPE_CHECKING:
@@ -26,24 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SECRET = re.compile(
-    r"passw|passphrase|secret|token|credential|sasl\.(?!mechanism)|\.hmac|api[._-]?key|private[._-]?key",
-    re.IGNORECASE,
-)
-# The same at the end of a key: a value there is a secret, whatever the system or stream is called.
-_SECRET_END = re.compile(
-    r"(passw|passphrase|secret|token|credential|jaas\.config|hmac|api[._-]?key|private[._-]?key)[^.]*$",
-    re.IGNORECASE,
-)
 # Places and names, which errors have to show even where they come from the environment.
 _PLACE_END = re.compile(r"(^|\.)(bootstrap\.servers|host|port|path|class|factory)$")
-_JAAS_PASSWORD = re.compile(r'password\s*=\s*"((?:[^"\\]|\\.)*)"')
 # Spark has references of its own in its settings, and is given them as command-line arguments.
 _UNRESOLVED = "spark."
-_USER_INFO = re.compile(r"(?<=://)[^\s,;]+(?=@)")  # a password that was not quoted may have / and @ in it
-_WEBHOOK = re.compile(r"(?i:(?<=^http://)|(?<=^https://))([^/?#\s]+[/?#]).+")
-_HTTP = re.compile("https?://", re.IGNORECASE)
-_TOKEN = re.compile(r"(?<=token=)[^;&\s]+", re.IGNORECASE)
 _SEPARATED = re.compile(r"(\\.|[^\\=:\s])+\s*[=:]")
 _RESET = ".samza.reset.offset"
 _LANDING = re.compile(r"systems\.[^.]+\.samza\.landing")
@@ -354,18 +341,18 @@ class Config(Mapping[str, str]):
         """The value with its references resolved; secrets are registered, so that errors and logs do not show
         them. Raises ConfigError."""
         if not references.has_references(value) or key.startswith(_UNRESOLVED):
-            _remember_clear(key, value)
+            remember_clear(key, value)
             return value
         try:
             found, fragments = references.resolved(value, self._directory)
         except references.UnresolvedError as error:
             raise ConfigError(f"{self.placed(key)}: {error}", key=key) from None
         for each in fragments:
-            if _SECRET_END.search(key) or not (
+            if is_secret(key) or not (
                 config_keys.find(key) or _PLACE_END.search(key) or each.value.isdecimal()
             ):
                 redaction.remember(each.value)
-        _remember_clear(key, found)
+        remember_clear(key, found)
         return found
 
     def _as_written(self, key: str, text: str) -> str:
@@ -443,50 +430,6 @@ class Config(Mapping[str, str]):
             )
         else:
             self.text(key)
-
-
-def masked(key: str, value: str) -> str:
-    """The value as it may be shown.
-
-    Stars replace a secret, and the user part or the token of a URL. They also replace what follows the host
-    in the URL of a webhook: with it anyone may post there. A value that is a reference is shown as it is."""
-    if references.is_reference(value):
-        return value
-    if _SECRET.search(key):
-        return "***"
-    if key.endswith("url"):
-        value = _WEBHOOK.sub(r"\1***", value) if _HTTP.match(value) else _of_broker(value)
-    return _TOKEN.sub("***", _USER_INFO.sub("***", value))
-
-
-def _remember_clear(key: str, value: str) -> None:
-    """Register a secret that the configuration holds in clear, or the password in a URL."""
-    if _SECRET_END.search(key):
-        if value.lower() not in key.lower():  # to mask "secret" would hide the names of keys
-            redaction.remember(value)
-        for password in _JAAS_PASSWORD.findall(value):
-            redaction.remember(password)
-    elif "://" in value and "@" in value:
-        for user in _USER_INFO.findall(value):
-            redaction.remember(user)
-            redaction.remember(user.partition(":")[2])
-
-
-def _of_broker(url: str) -> str:
-    """Without what stands before the @, however wrongly it is written, and without options that have a secret
-    among them."""
-    address, query, options = url.partition("?")
-    user, at, host = address.rpartition("@")
-    scheme, mark, _ = (user or address).partition("://")
-    start = f"{scheme}{mark}" if mark else ""
-    if "@" in options:
-        return f"{start}***"  # who knows where the password ends
-    shown = f"{start}***@{host}" if at else address
-    return f"{shown}{query}{_masked_options(options)}"
-
-
-def _masked_options(options: str) -> str:
-    return "***" if _SECRET.search(options) else options
 
 
 def _text(value: Any) -> str:

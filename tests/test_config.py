@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.config_keys import KEYS, find
 from streambench.errors import ConfigError
+from streambench.masking import masked
 from streambench.system.memory import MemorySystemFactory
 
 

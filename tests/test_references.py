@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.errors import ConfigError, StreambenchError, TaskError, described
+from streambench.masking import masked
 from streambench.metrics.log_reporter import LinesOnStderr
 
 MARKER = "m4rk3r/S3cret"

@@ -23,7 +23,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from streambench.config import Config, masked
+from streambench.config import Config
+from streambench.masking import masked
 from streambench.redaction import redacted
 
 _LARGEST_SOURCE = 500_000

@@ -8,7 +8,8 @@ import hashlib
 import json
 import re
 
-from streambench.config import Config, masked
+from streambench.config import Config
+from streambench.masking import masked
 from streambench.serde.api import Serde
 from streambench.serde.registry import BUILTIN
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from streambench.config import masked
 from streambench.errors import ConfigError
+from streambench.masking import masked
 
 _MASTER = re.compile(
     r"local(\[\s*(\*|\d+)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|mesos|sc)://.+"

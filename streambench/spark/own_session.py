@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import streambench
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.errors import StreambenchError
+from streambench.masking import masked
 from streambench.spark.class_archive import ClassArchive
 from streambench.spark.jvm import Jvm, required_java
 from streambench.spark.master import is_here, is_local, is_local_cluster, with_attempts, worker_memory_mb

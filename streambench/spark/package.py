@@ -27,8 +27,9 @@ import msgspec
 from msgspec import Struct
 
 import streambench
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.errors import StreambenchError
+from streambench.masking import masked
 from streambench.planning.plan import name_and_id
 from streambench.references import is_reference
 from streambench.spark.clear_secrets import clear_secrets

@@ -10,8 +10,9 @@ from typing import Any
 from streambench.cli.deploy_options import DeployOptions
 from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, idle_line, is_idle, rows_of
 from streambench.cli.option_groups import OptionError
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.counts import counted
+from streambench.masking import masked
 from streambench_magics.commands.job_commands import JobCommands
 from streambench_magics.commands.status_messages import print_ignored
 from streambench_magics.errors import MagicError

@@ -15,11 +15,12 @@ from typing import Any
 import javaproperties
 
 import streambench
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.counts import counted
 from streambench.debug.streams.by_hand import peek
 from streambench.errors import StreambenchError
 from streambench.imports import by_path
+from streambench.masking import masked
 from streambench.model import SystemStream
 from streambench.spark.own_code import imported, own_code, pinned
 from streambench.spark.package import without_secrets

@@ -17,7 +17,6 @@ from pika.adapters.utils.connection_workflow import (
     AMQPConnectorStackTimeout,
 )
 
-from streambench.config import masked
 from streambench.errors import (
     StreambenchError,
     StreamExistsError,
@@ -25,6 +24,7 @@ from streambench.errors import (
     UnknownStreamError,
     described,
 )
+from streambench.masking import masked
 from streambench.system.amqp.frames import Connection
 from streambench.system.amqp.settings import MOST_AHEAD, Settings, StreamTopology
 

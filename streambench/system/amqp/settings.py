@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from streambench.config import Config, masked
+from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.masking import masked
 from streambench.system.settings import SettingsTable, SystemSettings, required, setting
 
 _URL = (
