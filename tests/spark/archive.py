@@ -4,7 +4,7 @@ Sessions make it by themselves, the second one as it ends. In a run of all tests
 minutes, while dozens of JVMs load Spark's classes one by one, which takes each of them twice the CPU. As a
 program, ``python -m tests.spark.archive`` makes it, unless it is there already, is being made, or this Java
 has failed to make one. It takes 40 seconds of CPU: ``make test`` begins it before lint, which uses one core.
-The program makes that of Kafka's classes first, which takes 7.
+Before it comes that of Kafka's classes, which takes 7.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def archive_key() -> str:
 
 
 def make() -> None:
-    """Have a session do what most do, and write the archive as it ends."""
+    """Have a session do what most do, and write the archive as it ends; before it a broker of Kafka."""
     with _turn() as is_free:
         if is_free:
+            kafka_archive.make()
             _make()
 
 
@@ -109,7 +110,5 @@ def use(spark: Any, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    if find_spec("kafka") is not None:
-        kafka_archive.make()
     if find_spec("pyspark") is not None and find_spec("pandas") is not None:
         make()
