@@ -246,6 +246,9 @@ def rabbit_server(directory: Path) -> RabbitServer:
 NEEDS_OF_NOTEBOOKS: dict[str, Callable[[], None]] = {"04-kafka": kafka_here, "05-messaging": rabbitmq_here}
 """What a notebook needs beyond Python packages; like ``missing``, it ends a test where that is not there."""
 
+ON_A_CLUSTER = "08-spark.ipynb"
+"""The notebook that starts a master and workers of Spark."""
+
 IN_THE_BROWSER = ("02-choosers",)
 """Notebooks with panels that make test runs in JupyterLab; SOAK=1 runs others there as well."""
 
@@ -262,6 +265,17 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the JVMs of a notebook's cluster map the archive of Spark's classes, before its kernel starts."""
+    if item.path.name == ON_A_CLUSTER and find_spec("pyspark") is not None:
+        from tests.spark.conftest import jvm_options
+
+        archive.await_made()
+        for kind in ("MASTER", "WORKER"):
+            os.environ.setdefault(f"SPARK_{kind}_OPTS", jvm_options())
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
