@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import MutableSet
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,20 @@ from streambench.errors import ConfigError
 from streambench.syntax import parse
 from streambench.task import StreamTask
 from streambench_magics.errors import MagicError, cell_error
+from streambench_magics.jobs.cell_names import CellNames
 
 
 def task_from_cell(
-    shell: InteractiveShell, name: str, line: str, cell: str, wanted: str | None = None
+    shell: InteractiveShell,
+    cells: MutableSet[CellNames],
+    name: str,
+    line: str,
+    cell: str,
+    wanted: str | None = None,
 ) -> type:
-    """Run the cell in the user's namespace and return its task class; ``wanted``: which, where it holds
-    several.
+    """Run the cell and return its task class; ``wanted``: which, where it holds several.
 
+    Its names are its own, and the user gets them, too; ``cells`` gets the cell, to keep them.
     Raises TaskCellError where the cell cannot be run, MagicError where there is no task in it.
     """
     text = cell_text(shell, line, cell)
@@ -34,12 +41,14 @@ def task_from_cell(
     above = len(text.splitlines()) - len(cell.splitlines())
     try:
         tree = parse("\n" * above + cell, filename)
-        exec(compile(tree, filename, "exec"), shell.user_ns)
+        cell_names = CellNames(shell.user_ns, cell)
+        cells.add(cell_names)
+        cell_names.run(tree, filename)
     except Exception as error:
         raise cell_error(shell, error) from error
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    namespace: dict[str, Any] = shell.user_ns
+    namespace = cell_names.names
     task = _class_among({each: namespace[each] for each in classes if each in namespace}, name, wanted)
     if task is None:
         task = _class_of_functions(

@@ -13,7 +13,7 @@ import linecache
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ from streambench import syntax
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions
 from streambench.debug.replay.recorded_source import class_of_functions
 from streambench_magics.errors import MagicError
+from streambench_magics.jobs.cell_names import bound_names, inner_tables
 
 _LONGEST_CONSTANT = 10_000
 _NOTEBOOK = "__main__"
@@ -143,13 +144,7 @@ def _literal(name: str, value: Any) -> str:
 def _free_names(source: str) -> list[str]:
     """The global names that a source uses and does not define itself, in the order of the alphabet."""
     top = symtable.symtable(source, "task", "exec")
-    defined = {each.get_name() for each in top.get_symbols() if each.is_assigned() or each.is_imported()}
     used = {each.get_name() for each in top.get_symbols() if each.is_referenced()}
-    used |= {each.get_name() for table in _inner(top) for each in table.get_symbols() if each.is_global()}
-    return sorted(used - defined)
-
-
-def _inner(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for child in table.get_children():
-        yield child
-        yield from _inner(child)
+    for table in inner_tables(top):
+        used |= {each.get_name() for each in table.get_symbols() if each.is_global()}
+    return sorted(used - bound_names(top))

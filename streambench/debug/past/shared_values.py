@@ -52,7 +52,7 @@ def _values(factory: Any) -> Iterator[tuple[str, Any]]:
         seen.add(function)
         for name in function.__code__.co_names:
             value = function.__globals__.get(name, _MISSING)
-            if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+            if isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 left.append(value)
             elif isinstance(value, (*_PLAIN, *_LARGE)):
                 yield f"the global {name}", value

@@ -1,0 +1,117 @@
+"""The names of a ``%%streamtask`` cell are those of its task, and of no other."""
+
+from __future__ import annotations
+
+from pyspark import cloudpickle
+
+from tests.magics.conftest import Shell
+
+CONFIG = """%%streamconfig numbers
+systems.mem.samza.factory=memory
+systems.mem.samza.offset.default=oldest
+task.inputs=mem.n
+"""
+
+LIMITED = """%%streamtask {name}{option}
+LIMIT = {limit}
+def process(envelope, collector, coordinator):
+    if envelope.message > LIMIT:
+        collector.send("mem.large", envelope.message)
+"""
+
+
+def limited(shell: Shell, name: str, limit: int, option: str = "") -> None:
+    shell.run(LIMITED.format(name=name, limit=limit, option=option))
+
+
+def numbers(shell: Shell) -> Shell:
+    shell.run(CONFIG)
+    shell.run("%stream streams create mem.n --partitions 1")
+    shell.run("%stream send mem.n --from [1, 2, 3, 4, 5, 6, 7, 8]")
+    return shell
+
+
+def outputs(shell: Shell, steps: int) -> list[int]:
+    """Return the outputs of so many steps."""
+    shell.run(f"%stream step job {steps}")
+    return [each.message for each in shell.magics.bench.jobs["job"].session.outputs()]
+
+
+def test_two_cells_may_bind_the_same_name(ip_empty: Shell) -> None:
+    shell = numbers(ip_empty)
+    limited(shell, "one", 7)
+    limited(shell, "two", 4)
+    said = shell.run("%stream compare one two --over mem.n")
+    assert "equal" not in said.splitlines()[0], said
+    assert shell.names["one"].process.__globals__["LIMIT"] == 7
+    assert shell.names["LIMIT"] == 4, "the notebook has that of the last cell"
+
+
+def test_a_cell_that_runs_again_leaves_a_live_job_as_it_is(ip_empty: Shell) -> None:
+    shell = numbers(ip_empty)
+    limited(shell, "one", 7)
+    shell.run("%stream create job --task one --config numbers")
+    assert outputs(shell, 1) == []
+    limited(shell, "one", 0)
+    limited(shell, "other", 0)
+    assert outputs(shell, 7) == [8]
+
+
+def test_a_former_code_has_its_former_names_again(ip_empty: Shell) -> None:
+    shell = numbers(ip_empty)
+    limited(shell, "one", 7)
+    shell.run("%stream create job --task one --config numbers")
+    assert outputs(shell, 1) == []
+    limited(shell, "one", 0, " --swap")
+    assert outputs(shell, 2) == [2, 3]
+    shell.run("%stream swap --undo job")
+    assert outputs(shell, 5) == [2, 3, 8]
+
+
+def test_a_task_that_is_sent_elsewhere_takes_its_own_names(ip_empty: Shell) -> None:
+    limited(ip_empty, "one", 7)
+    limited(ip_empty, "two", 4)
+    there = cloudpickle.loads(cloudpickle.dumps(ip_empty.names["one"]))
+    assert there.process.__globals__["LIMIT"] == 7
+
+
+def test_names_of_other_cells_are_those_of_the_notebook(ip_empty: Shell) -> None:
+    ip_empty.run("factor = 2\nseen = []")
+    ip_empty.run(
+        "%%streamtask t\ndef process(envelope, collector, coordinator):\n    seen.append(factor * later())\n"
+    )
+    process = ip_empty.names["t"].process
+    ip_empty.run("factor = 3\ndef later():\n    return 5")
+    process(None, None, None)
+    assert ip_empty.names["seen"] == [15]
+    ip_empty.run("del factor")
+    assert "factor" not in process.__globals__
+
+
+def test_the_notebook_sees_what_a_task_binds_by_global(ip_empty: Shell) -> None:
+    ip_empty.run(
+        "%%streamtask t\ncount = 0\ndef process(envelope, collector, coordinator):\n    global count, last\n"
+        "    count += 1\n    last = envelope\n"
+    )
+    ip_empty.names["t"].process("a", None, None)
+    ip_empty.run("shown = count, last")
+    assert ip_empty.names["shown"] == (1, "a")
+    ip_empty.run("last = 'mine'")
+    assert ip_empty.names["t"].process.__globals__["last"] == "mine"
+
+
+def test_names_are_bound_in_the_notebook_while_the_cell_runs(ip_empty: Shell) -> None:
+    """msgspec and dataclasses look up annotations in the module of a class."""
+    ip_empty.run(
+        "%%streamtask t\nimport msgspec\nclass Item(msgspec.Struct):\n    n: int\n"
+        "class Order(msgspec.Struct):\n    items: list[Item]\n"
+        "decoder = msgspec.json.Decoder(Order)\n"
+        "def process(envelope, collector, coordinator):\n    return decoder.decode(envelope)\n"
+    )
+    assert ip_empty.names["t"].process(b'{"items": [{"n": 1}]}', None, None).items[0].n == 1
+
+
+def test_a_cell_that_fails_leaves_what_it_bound_so_far(ip_empty: Shell) -> None:
+    ip_empty.fails("%%streamtask t\nfirst = 1\nsecond = 1 / 0\n")
+    assert ip_empty.names["first"] == 1
+    assert "second" not in ip_empty.names
