@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import threading
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -18,6 +17,7 @@ from pathlib import Path
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
 from streambench.errors import CheckpointError, StreambenchError
+from streambench.fsync import temporary_beside
 from streambench.job.running import (
     DEPLOYMENT_LOCK,
     IfRunning,
@@ -227,15 +227,14 @@ class _Former:
 def _put_in_place(path: Path) -> Held:
     """A lock in the place of one that another process holds, from which that one sees that it has lost
     it."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    held = Held.locked(new)
-    try:
-        held.write(LockRecord.of_this_process())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        held.release()
-        raise
+    with temporary_beside(path) as new:
+        held = Held.locked(new)
+        try:
+            held.write(LockRecord.of_this_process())
+            new.replace(path)
+        except BaseException:
+            held.release()
+            raise
     return held
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from streambench.errors import StreambenchError
-from streambench.fsync import fsync_directory
+from streambench.fsync import fsync_directory, temporary_beside
 
 
 class StagedFiles:
@@ -17,13 +17,14 @@ class StagedFiles:
 
     def __init__(self) -> None:
         self._staged: dict[Path, Path] = {}
+        self._temporary = ExitStack()
 
     def add(self, path: Path) -> Path:
         """The file to be written now in place of ``path``, whose directory is created. Raises
         StreambenchError."""
         with _writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._staged[path] = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+        self._staged[path] = self._temporary.enter_context(temporary_beside(path))
         return self._staged[path]
 
     def write(self, path: Path, data: bytes) -> None:
@@ -41,14 +42,12 @@ class StagedFiles:
             with _writable(path):
                 os.replace(staged, path)
                 fsync_directory(path.parent)
-        self._staged.clear()
 
     def __enter__(self) -> StagedFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for staged in self._staged.values():
-            staged.unlink(missing_ok=True)
+        self._temporary.close()
 
 
 @contextmanager
