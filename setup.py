@@ -15,7 +15,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 # Not what others may inherit from (systems, choosers, outboxes): a class of plain Python cannot inherit from
-# a compiled one. Nor the outlet: the interpreter reads the fields of envelopes in less time than compiled
+# a compiled one. Nor the stream writers: the interpreter reads fields of envelopes in less time than compiled
 # code does.
 HOT = [
     "streambench/container/tasks/task_handles.py",
