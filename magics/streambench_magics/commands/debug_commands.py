@@ -72,6 +72,8 @@ class DebugCommands(JobCommands):
         self._say_how_it_ended(job, session, done, number)
         print_steps(job, session, before)
         print_stop(job, session, with_last=session.position - before > 1)
+        if session.stopped_at is not None and session.container.state == "running":
+            print_watches(session)  # of the message at which it stopped, which may be the next one
 
     def _step_in_past(self, job: Job, session: Session, number: int, args: Namespace) -> None:
         if args.until is not None and not any(word.isdecimal() for word in args.what):
@@ -315,7 +317,7 @@ def print_steps(job: Job, session: Session, before: int) -> None:
             summary_lines(effects) if done > 1 else [line for each in effects for line in effect_lines(each)]
         )
         print("\n".join(lines), end="\n" if lines else "")
-    if session.container.state == "running":
+    if session.container.state == "running" and session.stopped_at is None:
         print_watches(session)
 
 

@@ -8,7 +8,8 @@ from streambench.debug.control.driving import between_messages
 from streambench.debug.control.records import Records
 from streambench.debug.stopping.breakpoints import Breakpoint, Breakpoints, Kind, Stopped
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
-from streambench.errors import StreambenchError
+from streambench.debug.stopping.moment import NoKeyError, Stores
+from streambench.errors import StreambenchError, shortened
 from streambench.model import SystemStreamPartition
 
 _LAST_COMMITS = 20
@@ -99,7 +100,7 @@ class Stops(Records):
 
     def watch(self, name: str, condition: Conditional) -> None:
         """Have ``watches`` show a value by this name. Raises ConditionError."""
-        self._watches[name] = Condition(condition, self._namespace)
+        self._watches[name] = Condition(condition, self._namespace, is_watch=True)
 
     def unwatch(self, name: str) -> None:
         """Show a value no longer. Raises StreambenchError where there is none of that name."""
@@ -138,5 +139,16 @@ class Stops(Records):
             try:
                 values[name] = condition.value(moment)
             except ConditionError as error:
-                values[name] = error
+                values[name] = error if error.missing is None else self._elsewhere(error.missing)
         return values
+
+    def _elsewhere(self, missing: NoKeyError) -> ConditionError:
+        """The error of a watch for a key that the task has not, with the task that has it, if one has."""
+        tasks = self.container.tasks if self.live else self._tasks_here()
+        holders = [
+            each.name for each in tasks if missing.key in Stores(each.stores, each.name)[missing.store]
+        ]
+        where = f" (it is in {', '.join(holders)})" if holders else ""
+        return ConditionError(
+            f"no key {shortened(missing.key)} in the store {missing.store} of {missing.task}{where}"
+        )

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from streambench.debug.stopping.moment import KIND_OF_NAME, NAMES, Moment, NoStoreError, StreamName
+from streambench.debug.stopping.moment import (
+    KIND_OF_NAME,
+    NAMES,
+    Moment,
+    NoKeyError,
+    NoStoreError,
+    StreamName,
+)
 from streambench.errors import StreambenchError, described, shortened, text_of
 from streambench.model import IncomingMessageEnvelope
 from streambench.suggestions import suggest
@@ -22,7 +29,11 @@ Conditional = str | Callable[[Moment], object] | None
 
 
 class ConditionError(StreambenchError):
-    """A condition that is no expression, uses unknown names, or raised where it was evaluated."""
+    """A condition or a watch that is no expression, uses unknown names, or raised where it was evaluated.
+
+    ``missing``: what it raised, where the task has not the key of a store that it looks for."""
+
+    missing: NoKeyError | None = None
 
 
 def named_expression(text: str) -> tuple[str, str]:
@@ -43,12 +54,15 @@ def _unquoted(expression: str) -> str:
 
 
 class Condition:
-    """A condition. ``text``: as it was given; of a function, its name.
+    """A condition, or the value of a watch. ``text``: as it was given; of a function, its name.
 
     ``namespace``: further names for an expression, looked up whenever it is evaluated."""
 
-    def __init__(self, given: Conditional, namespace: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, given: Conditional, namespace: Mapping[str, Any] | None = None, *, is_watch: bool = False
+    ) -> None:
         """Raises ConditionError for text that is no expression, and for names that are not known."""
+        self._what = "watch" if is_watch else "condition"
         self._namespace: Mapping[str, Any] = namespace or {}
         self._parts: list[tuple[str, Any]] = []
         self._of_moment: list[str] = []
@@ -98,11 +112,16 @@ class Condition:
 
     def _failure(self, error: Exception, moment: Moment) -> ConditionError:
         at = f" at {moment.place}" if moment.place else ""
+        failure = f"the {self._what} {self.text} cannot be evaluated{at} (position {moment.position:,})"
+        if isinstance(error, NoKeyError):
+            said = ConditionError(
+                f"{failure}: the store {error.store} has no key {shortened(error.key)} in {error.task}; "
+                f"write store[{error.store!r}].get({shortened(error.key)})"
+            )
+            said.missing = error
+            return said
         hint = _hint(error, moment) or self._hint_of_none(error, moment)
-        return ConditionError(
-            f"the condition {self.text} cannot be evaluated{at} (position {moment.position:,}): "
-            f"{type(error).__name__}: {text_of(error)}{hint}"
-        )
+        return ConditionError(f"{failure}: {type(error).__name__}: {text_of(error)}{hint}")
 
     def _hint_of_none(self, error: Exception, moment: Moment) -> str:
         """The remedy where a name of the moment is None, and was taken for a value; else empty."""
@@ -143,7 +162,7 @@ class Condition:
             if name in self._namespace:
                 self._of_namespace.append(name)
             elif not hasattr(builtins, name):
-                raise ConditionError(_unknown(name, self.text))
+                raise ConditionError(_unknown(name, f"the {self._what} {self.text}"))
         decisive = [(ast.unparse(each), each) for each in _decisive(tree.body)]
         tree = ast.fix_missing_locations(_AnyName().visit(tree))
         code = compile(tree, "<condition>", "eval")
@@ -303,6 +322,6 @@ def _hint_of_stores(error: Exception, names: list[str]) -> str:
     return f"; the stores are {', '.join(names)}: write store[{names[0]!r}][{key}]"
 
 
-def _unknown(name: str, text: str) -> str:
+def _unknown(name: str, what: str) -> str:
     hint = " ".join([*filter(None, [suggest(name, NAMES)]), f"there is {', '.join(NAMES)}"])
-    return f"the condition {text} uses the unknown name '{name}'; {hint}"
+    return f"{what} uses the unknown name '{name}'; {hint}"

@@ -64,14 +64,15 @@ class StreamName(str):
 class StoreView(Mapping[Any, Any]):
     """A store to look at: a mapping that cannot be changed. Reading counts in no metric."""
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: TaskStore, task: str) -> None:
         self._store = store
+        self._task = task
 
     def __getitem__(self, key: Any) -> Any:
         encoded = self._store.encoded_key(key)
         value = self._store.engine.get(encoded)
         if value is None:
-            raise KeyError(key)
+            raise NoKeyError(self._store.name, key, self._task)
         return self._store.decoded_value(encoded, value)
 
     def __iter__(self) -> Iterator[Any]:
@@ -85,6 +86,14 @@ class StoreView(Mapping[Any, Any]):
         return f"<store {self._store.name}, {len(self)} keys>"
 
 
+class NoKeyError(KeyError):
+    """A store of a task does not hold a key, which another task may hold."""
+
+    def __init__(self, store: str, key: object, task: str) -> None:
+        super().__init__(key)
+        self.store, self.key, self.task = store, key, task
+
+
 class NoStoreError(KeyError):
     """A task has no store of this name."""
 
@@ -95,8 +104,8 @@ class Stores(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<stores {', '.join(self._views) or 'none'}>"
 
-    def __init__(self, stores: Mapping[str, TaskStore]) -> None:
-        self._views = {name: StoreView(store) for name, store in stores.items()}
+    def __init__(self, stores: Mapping[str, TaskStore], task: str = "") -> None:
+        self._views = {name: StoreView(store, task) for name, store in stores.items()}
 
     def __getitem__(self, name: Any) -> Any:
         if name in self._views:
@@ -180,7 +189,7 @@ class Moment:
     @cached_property
     def store(self) -> Stores:
         """The stores of the task."""
-        return Stores({} if self._instance is None else self._instance.stores)
+        return Stores({}) if self._instance is None else Stores(self._instance.stores, self._instance.name)
 
     @property
     def place(self) -> str:

@@ -289,6 +289,28 @@ def test_watches_show_values_of_the_message_at_which_it_stands() -> None:
     assert list(session.watches()) == ["a", "word"]
 
 
+def test_a_watch_says_which_task_has_the_key_that_its_own_has_not() -> None:
+    session = paused(Counter, {"mem.in": {0: ["a"], 1: ["b", "a"]}}, config=STORE)
+    session.watch("n", "store['counts']['a'] + 1")
+    session.watch("none", "store['c']")
+    assert session.step(2) == 2
+    elsewhere = "no key 'a' in the store counts of Partition 1 (it is in Partition 0)"
+    shown = {name: str(value) for name, value in session.watches().items()}
+    assert shown == {"n": elsewhere, "none": "no key 'c' in the store counts of Partition 1"}
+    session.step()
+    assert session.watches()["n"] == 2
+    session.back()
+    assert str(session.watches()["n"]) == elsewhere
+
+
+def test_a_condition_on_a_key_that_is_not_there_names_the_remedy() -> None:
+    session = paused(Counter, config=STORE)
+    session.break_on("store['counts']['z'] > 1")
+    remedy = r"counts has no key 'z' in .*write store\['counts'\]\.get\('z'\)"
+    with pytest.raises(ConditionError, match=remedy):
+        session.step(3)
+
+
 @pytest.mark.parametrize("given", ["n=len('a b')", "n=\"len('a b')\"", "n = 'len(\"a b\")'"])
 def test_the_expression_of_a_watch_may_be_in_quotes(given: str) -> None:
     name, expression = named_expression(given)

@@ -153,6 +153,14 @@ def test_a_watch_is_shown_after_each_step(delays: Shell) -> None:
     assert "n = " not in delays.run("%stream step")
 
 
+def test_at_a_breakpoint_a_watch_stands_below_the_message_it_looks_at(delays: Shell) -> None:
+    delays.run("%stream watch late=message['delay']")
+    delays.run("%stream break message['delay'] == 203")
+    shown = lines(delays.run("%stream step 3"))
+    assert [each.split()[0] for each in shown[-3:]] == ["next", "message", "late"]
+    assert (shown[-1], sum("late = " in each for each in shown)) == ("        late = 203", 1)
+
+
 def test_state_shows_stores_one_key_and_what_changed(delays: Shell) -> None:
     delays.run("%stream step 4")
     assert [(each["key"], each["store"]) for each in delays_value(delays, "%stream state")] == [

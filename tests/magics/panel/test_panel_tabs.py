@@ -402,7 +402,7 @@ def test_watches_show_their_values_and_what_has_changed(counted: Shell) -> None:
     watches = page(html, "watches")
     assert '<td>k</td><td class="sb-num sb-value">key</td><td class="sb-num sb-value">y</td>' in watches
     panel._do("watch wrong=message['wrong']")
-    assert ">the condition message[" in page(panel_html(panel._viewer.take()), "watches")
+    assert ">the watch message[" in page(panel_html(panel._viewer.take()), "watches")
     panel._do("unwatch wrong")
     panel._do("unwatch k")
     assert ("Watches", "1 changed") in marks(panel_html(panel._viewer.take()))
