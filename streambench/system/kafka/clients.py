@@ -15,8 +15,8 @@ from kafka import errors as kafka_errors
 
 from streambench.errors import MessageTooLargeError, StreambenchError, StreamSystemError, UnknownStreamError
 from streambench.model import SystemStream
+from streambench.system.kafka import stall_detector
 from streambench.system.kafka.settings import Settings
-from streambench.system.kafka.stall_detector import STALLED_S
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class LookUps:
         doing = "asking for offsets"
         slow = slow_logged(self._settings, doing) if is_patient else nullcontext()
         with translated(self._settings, doing), slow:
-            left_s = max(0.001, min(end - time.monotonic(), STALLED_S))
+            left_s = max(0.001, min(end - time.monotonic(), stall_detector.STALLED_S))
             ask = getattr(self._consumer, method)
             found: dict[TopicPartition, int] = ask(wanted, timeout_ms=int(left_s * 1000))
         return found

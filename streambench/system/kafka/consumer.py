@@ -17,10 +17,10 @@ from streambench.errors import OffsetError, StreamSystemError, UnknownStreamErro
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.system.adapters import ChunkConsumer
+from streambench.system.kafka import stall_detector
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import LookUps, as_ours, new_consumer, unreachable
 from streambench.system.kafka.settings import Settings
-from streambench.system.kafka.stall_detector import STALLED_S
 from streambench.system.numbered import to_number
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class KafkaConsumer(ChunkConsumer):
                 self._heads.discard(ssp)
         if self._heads.issuperset(ssps):
             self._idle_since = float("inf")
-        elif self._looked - self._idle_since > STALLED_S:
+        elif self._looked - self._idle_since > stall_detector.STALLED_S:
             self._start_again()
 
     def _start_again(self) -> None:
@@ -248,7 +248,7 @@ class KafkaConsumer(ChunkConsumer):
         if away * 1000 > self._settings.patience_ms:
             key = f"systems.{self._settings.system}.patience.ms"
             raise unreachable(self._settings, f"reading failed for {away:.0f} seconds ({key})") from error
-        if away > STALLED_S:
+        if away > stall_detector.STALLED_S:
             self._look_ups.close()  # the next look is another client's
         log.warning(
             "%s does not answer (for %.0f seconds now); reading goes on when it does",
