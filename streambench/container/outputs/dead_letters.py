@@ -176,6 +176,11 @@ class DeadLetters:
         """The counts so far."""
         return ErrorCounts(self._inputs.count, self._outputs.count, self._letters.count)
 
+    @property
+    def ends_at_outputs(self) -> bool:
+        """True where an output that cannot be sent ends the container."""
+        return self.stream is None and not self._drop_outputs
+
     def undecodable(self, task: str, envelope: IncomingMessageEnvelope, error: SerdeError) -> None:
         """Handle an undecodable input, as it was read, that ``task`` was to process. Raises ``error`` where
         that is to end the container."""
@@ -213,7 +218,7 @@ class DeadLetters:
             f"{task}: what it sent to {stream} cannot be sent (key {key}, message {message}): "
             f"{described(error)}"
         )
-        if self.stream is None and not self._drop_outputs:
+        if self.ends_at_outputs:
             raise kind(f"{what}; {_remedy(_DROP_OUTPUTS)}") from error
         self._outputs.inc()
         self._warn("out", stream, what)

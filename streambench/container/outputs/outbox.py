@@ -92,12 +92,12 @@ class TaskCommit(Struct):
 
 class Outbox(Protocol):
     """The destination of a container's effects. ``commits_all_tasks``: a commit is one of all tasks, never of
-    some. ``streams``: the streams that were sent to so far."""
+    some. ``streams``: the streams that were sent to so far, and the number of partitions of each."""
 
     commits_all_tasks: bool
 
     @property
-    def streams(self) -> Collection[SystemStream]: ...
+    def streams(self) -> Mapping[SystemStream, int]: ...
 
     def start(
         self,
@@ -226,8 +226,8 @@ class BaseOutbox:
                     producer.fence(source, of_system, generation, epoch)
 
     @property
-    def streams(self) -> Collection[SystemStream]:
-        return self._partitions.keys()
+    def streams(self) -> Mapping[SystemStream, int]:
+        return self._partitions
 
     @property
     def failed_index(self) -> int:
@@ -333,7 +333,7 @@ class BaseOutbox:
         """The writer of the stream of a first message."""
         if isinstance(envelope, OutgoingBatch):
             return self._writer_of_columns(task, envelope)
-        stream = _checked(task, envelope)
+        stream = stream_of(task, envelope)
         route = self._routes.get(stream) or self._new_route(task, stream)
         appends = route.appends if self._observation.of("output_sent") is None else None
         made = stream_writer(
@@ -426,7 +426,7 @@ class BaseOutbox:
         self._unflushed -= 1
 
 
-def _checked(task: str, envelope: Any) -> SystemStream:
+def stream_of(task: str, envelope: Any) -> SystemStream:
     """The stream of an output. Raises SerdeError for an object that is no message, or names no stream."""
     if not isinstance(envelope, OutgoingMessageEnvelope):
         raise SerdeError(

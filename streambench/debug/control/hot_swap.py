@@ -17,7 +17,7 @@ from streambench.debug.history.history import History
 from streambench.debug.past.exchange import exchange, warn_of_window
 from streambench.debug.past.replica import Replica
 from streambench.debug.stopping.slices import Progress, Slices, Stoppable
-from streambench.errors import ContainerStateError, TaskError
+from streambench.errors import ContainerStateError, SerdeError, TaskError
 from streambench.model import SystemStreamPartition
 from streambench.wording import words
 
@@ -264,7 +264,7 @@ def _go_on(rerun: _Rerun, position: int, target: int) -> str | None:
     """Run up to a position on the way to a target; the error where the task fails."""
     try:
         rerun.replica.go_to(position, target)
-    except TaskError as problem:
+    except (TaskError, SerdeError) as problem:
         return str(problem)
     return None
 

@@ -45,6 +45,7 @@ class Restart(Replica):
 
     def begin(self) -> None:
         """Call ``init`` of the tasks. Raises TaskError."""
+        self._check_outputs()
         self._context.take()
         for task in self.tasks:
             task.context.start_at = _ignore_start

@@ -37,6 +37,7 @@ from streambench.debug.history.position_metrics import kept_readings
 from streambench.debug.history.recorded_inputs import RecordedConsumer
 from streambench.debug.history.writes import StoreWrite, Values
 from streambench.debug.past.exchange import exchange, exchange_and_fill
+from streambench.debug.past.output_check import OutputCheck
 from streambench.debug.past.script import Script, Waypoint, recorded_script
 from streambench.debug.past.scripted import HeldOutputs, ScriptedChooser, ScriptedClock
 from streambench.metrics.registry import MetricsRegistry, Reading
@@ -69,6 +70,9 @@ class Cut(NamedTuple):
 
 class Replica:
     """A container as it was at the begin of a block; ``go_to`` moves it forward.
+
+    Once its code was exchanged, it fails at an output that cannot be sent, as a container does. What was
+    recorded is repeated as it was.
 
     ``writes`` and ``outputs`` are those since ``ran_from``: the begin of the block, or the waypoint that it
     was turned back to last."""
@@ -231,6 +235,13 @@ class Replica:
             exchange(self.tasks, factory, init=init)
         self.factory = factory
         self.changes += 1
+        self._check_outputs()
+
+    def _check_outputs(self) -> None:
+        """Fail at outputs that cannot be sent, unless the configuration says to go on without them."""
+        if self._dead_letters.ends_at_outputs:
+            streams = self._container.runtime.outbox.streams
+            self._held.check_output = OutputCheck(streams, self.serdes, self._dead_letters.unserialisable)
 
     def branch(self, factory: Any, *, init: bool) -> None:
         """Exchange the code as ``swap`` does, and note what shows the branch from here on again."""
@@ -292,6 +303,9 @@ class Replica:
     def _built(self, script: Script) -> EventLoop:
         config, status, handles = self._container.config, self._container.status, self._handles
         dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
+        self._dead_letters = dead_letters
+        if self.changes:
+            self._check_outputs()
         failures = Failures(config, self.tasks, handles.collected, dead_letters, self._metrics)
         buffers = self._buffers(keep=dead_letters.keeps_failed, longest=script.batches.longest)
         if dead_letters.keeps_failed:

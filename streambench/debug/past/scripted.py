@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.outbox import StoreChanges, TaskCommit
+from streambench.container.outputs.stream_writers import Write
 from streambench.container.outputs.traced_send import sent_noter
 from streambench.container.trace import Callback, Sent
 from streambench.debug.history.batches import Batches
@@ -70,13 +71,14 @@ class ScriptedClock:
 
 class HeldOutputs:
     """An outbox that keeps outputs and writes nothing. ``sent``: the outputs, each with its position.
-    ``callback``: that which sends what comes from no message."""
+    ``callback``: that which sends what comes from no message. ``check_output``: raises for an output that
+    cannot be sent; None to take all."""
 
     commits_all_tasks = False
     can_defer = False
     failed_index = 0
     unflushed = 0
-    streams: Collection[SystemStream] = ()
+    streams: Mapping[SystemStream, int] = {}
 
     def __init__(
         self, serdes: StreamSerdes, position: Callable[[], int], keyless: Mapping[SystemStream, int]
@@ -85,6 +87,7 @@ class HeldOutputs:
         self.keyless = dict(keyless)
         self.sent: list[tuple[int, Sent]] = []
         self.callback: Callback = "window"
+        self.check_output: Write | None = None
         self._note = sent_noter(serdes, position)
         self._position = position
 
@@ -99,7 +102,10 @@ class HeldOutputs:
 
     def send(self, collected: Collected) -> None:
         position = self._position()
-        for item in collected:
+        for index, item in enumerate(collected):
+            if self.check_output is not None:
+                self.failed_index = index
+                self.check_output(*item[:2])
             sent = with_round_robin_number(self._note(item), self.keyless)
             if isinstance(sent.at, int):
                 sent.callback = self.callback
