@@ -10,7 +10,15 @@ import typer
 from msgspec import Struct
 
 from streambench.checkpoint.api import Checkpoint
-from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job, systems_of
+from streambench.cli.job import (
+    JobArgument,
+    JobOption,
+    JsonOption,
+    complete_of,
+    named_job,
+    read_job,
+    systems_of,
+)
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import may_ask, moment, print_wait, show_rows, warn, warn_of_pending
 from streambench.cli.running_option import RunningOption
@@ -46,6 +54,7 @@ class CheckpointsOptions(Struct):
         typer.Option(
             metavar="[TASK=]WHERE",
             help="Go back, may be repeated; WHERE: oldest, upcoming, a commit (3.17), or PLACE@OFFSET.",
+            autocompletion=complete_of("oldest", "upcoming"),
         ),
     ] = None
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False

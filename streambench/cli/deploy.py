@@ -16,7 +16,7 @@ from msgspec import Struct
 from streambench.cli.deploy_display import deploy_display
 from streambench.cli.deploy_options import DeployOptions
 from streambench.cli.deploy_rows import FIGURES, columns_of, dry_run_line, idle_line, is_idle, rows_of
-from streambench.cli.job import JobOption, JsonOption, read_job
+from streambench.cli.job import JobOption, JsonOption, complete_of, read_job
 from streambench.cli.option_groups import OptionError, with_options
 from streambench.cli.output import live_console, print_json, print_notes, show_rows
 from streambench.container.observe.snapshot import lag_between
@@ -42,6 +42,7 @@ MasterOption = Annotated[
     typer.Option(
         metavar="MASTER",
         help="Where Spark runs: local[2], spark://host:7077, yarn, sc://host, ...",
+        autocompletion=complete_of("local[2]", "local[*]", "spark://", "yarn", "sc://"),
         show_default="that of spark-submit, SPARK_REMOTE, spark.master, or local[*]",
     ),
 ]

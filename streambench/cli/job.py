@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,6 +111,11 @@ def complete_streams(context: typer.Context, incomplete: str) -> list[str]:
 def complete_words(context: typer.Context, incomplete: str) -> list[str]:
     """As ``complete_streams``, and the files that may stand in the first place."""
     return [*complete_streams(context, incomplete), *_files(incomplete)]
+
+
+def complete_of(*words: str) -> Callable[[str], list[str]]:
+    """The completion of a value that is, or begins as, one of these words."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 StreamArgument = Annotated[

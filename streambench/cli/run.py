@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct, structs
 
-from streambench.cli.job import JobArgument, JobOption, JsonOption, named_job, read_job
+from streambench.cli.job import JobArgument, JobOption, JsonOption, complete_of, named_job, read_job
 from streambench.cli.option_groups import Option, with_options
 from streambench.cli.output import live_console, print_error, print_json, print_notes, print_wait
 from streambench.cli.running_option import RunningOption
@@ -44,7 +44,12 @@ class RunOptions(Struct):
     """The options that say what runs, how far, and what is shown of it."""
 
     until: Annotated[
-        str | None, typer.Option(metavar="caught-up", help="Stop once all inputs are read to their head.")
+        str | None,
+        typer.Option(
+            metavar="caught-up",
+            help="Stop once all inputs are read to their head.",
+            autocompletion=complete_of("caught-up"),
+        ),
     ] = None
     messages: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Stop after so many messages; wait for them.")

@@ -25,6 +25,7 @@ _AS_ISO = (dt.datetime, dt.date, dt.time)
 # underscore.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _SORTED = _OPTIONS | orjson.OPT_SORT_KEYS
+_DEEPEST = 254  # the levels that orjson writes
 # Faster than `b"null" in data`, which first tries to read b"null" as a number.
 _find_null = re.compile(b"null").search
 _HARMLESS = frozenset({str, int, bool, type(None)})
@@ -104,6 +105,8 @@ def _plain(value: Any) -> Any:
 
 def _with_large_integers(value: Any, options: int, error: TypeError) -> bytes:
     """The JSON of a value with integers beyond 64 bits, which orjson does not take."""
+    if "Recursion limit" in str(error):
+        raise TypeError(f"{error}: it nests more than {_DEEPEST} levels deep") from None
     if "64-bit" not in str(error):
         raise error
     try:

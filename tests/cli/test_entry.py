@@ -164,6 +164,9 @@ def test_the_help_of_a_command_imports_that_command_and_nothing_heavy(
         ("streambench ", "checkpoints"),
         ("streambench run --un", "--until"),
         ("streambench kafka st", "status"),
+        ("streambench run --until ", "caught-up"),
+        ("streambench checkpoints --rewind o", "oldest"),
+        ("streambench deploy --master lo", "local[2]"),
     ],
 )
 def test_the_tab_key_offers_names_without_importing_anything_heavy(words: str, offered: str) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from streambench.errors import SerdeError
 from streambench.serde.arrow import ArrowSerde
 from streambench.serde.avro import AvroSerde
+from streambench.serde.json_text import json_bytes
 from streambench.testing import run_job
 from tests.container.jobs import ignore
 from tests.serde.test_avro import CHAIN, FLIGHT, LOGICAL
@@ -166,3 +167,5 @@ def test_json_that_may_be_read_but_not_written_is_refused() -> None:
     deep = orjson.loads(b"[" * 900 + b"]" * 900)
     with pytest.raises(TypeError, match="Recursion limit"):
         orjson.dumps(deep)
+    with pytest.raises(TypeError, match="nests more than 254 levels deep"):
+        json_bytes(deep)

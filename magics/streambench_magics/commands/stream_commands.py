@@ -208,6 +208,8 @@ class StreamCommands:
         except ByHandError as error:
             raise MagicError(str(error)) from error.__cause__
         except UnknownStreamError as error:
+            if "--partition " in str(error):
+                raise MagicError(str(error)) from None  # it is a partition of a stream that is there
             # It may end with a suggestion: did you mean X?
             end = "" if str(error).endswith("?") else "."
             remedy = f"%stream streams create {stream} --partitions N makes it"

@@ -30,6 +30,7 @@ from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.api import SystemAdmin
 from streambench.system.reader import read_to_head, start_in
 from streambench.system.systems import Systems, abilities_of
+from streambench.wording import command
 
 _SOURCE = "by hand"
 _PATIENCE_S = 10.0
@@ -67,15 +68,16 @@ def send(
             except (SerdeError, ByHandError) as error:
                 if len(given) == 1 or writer.sent >= len(given):
                     raise
-                raise _of_element(error, writer.sent, given) from error
+                raise _of_element(error, writer.sent, given, stream) from error
     return writer.sent
 
 
 def _of_element(
-    error: SerdeError | ByHandError, at: int, given: Sequence[tuple[Any, Any]]
+    error: SerdeError | ByHandError, at: int, given: Sequence[tuple[Any, Any]], stream: SystemStream
 ) -> SerdeError | ByHandError:
     """The error of one of several messages, with its place among them."""
-    before = f"; the {at:,} before it may have been sent" if at else ""
+    look = command(f"peek {stream} --from newest")
+    before = f"; the {at:,} before it may have been sent: '{look}' shows what is there" if at else ""
     return type(error)(f"element [{at}] of {len(given):,}, {shortened(given[at][1])}: {error}{before}")
 
 

@@ -310,7 +310,10 @@ class Log:
         present = self.streams()
         some = [f"{self.name}.{each}" for each in present[:10]] + ["..."] * (len(present) > 10)
         there = f"there are {', '.join(some)}" if present else "there are none at all"
+        stream, _, number = name.rpartition(".")
         hint = suggest(name, present, there, prefix=f"{self.name}.")
+        if number.isdecimal() and stream in present:
+            hint = f"did you mean {self.name}.{stream} with --partition {number}?"
         where = (
             f" in {self.path}" if self.path.is_dir() else f": there is no directory {self.path}{self._by_key}"
         )

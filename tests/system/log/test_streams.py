@@ -23,6 +23,8 @@ def test_a_stream_that_is_not_there_is_named_with_those_that_are_near(tmp_path: 
     log.create("clicks", 2)
     with pytest.raises(UnknownStreamError, match=r"log\.click .*did you mean log\.clicks\?"):
         log.stream("click")
+    with pytest.raises(UnknownStreamError, match=r"did you mean log\.clicks with --partition 1\?$"):
+        log.stream("clicks.1")
     with pytest.raises(
         UnknownStreamError, match=r"log\.clicks has no partition 2; it has 2, numbered from 0"
     ):
