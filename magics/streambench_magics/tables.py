@@ -69,6 +69,8 @@ class Records(Sequence[Mapping[str, Any]]):
 
     def _cell(self, record: Mapping[str, Any], column: str) -> str:
         value = record.get(column)
+        if column == "messages" and isinstance(value, int):
+            return f"{value:,}"
         return message_text(value, _LONGEST) if column in self.data else cell_text(value)
 
     def _lines(self) -> list[str]:

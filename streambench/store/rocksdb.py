@@ -257,7 +257,7 @@ class RocksDbEngine(RewindableEngine):
                 is_reported = True
                 log.warning(
                     "%s: %s is in use by another process, which may be about to stop: waiting for it, %g s "
-                    "at most",
+                    "at most; to stop the job there ends the wait",
                     self._what,
                     self._directory,
                     self._patience.seconds,

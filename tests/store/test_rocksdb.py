@@ -93,7 +93,7 @@ def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
     engine = RocksDbEngine(tmp_path / "db")
     assert [each.getMessage() for each in caplog.records] == [
         f"a store: {tmp_path / 'db'} is in use by another process, which may be about to stop: waiting for "
-        "it, 30 s at most"
+        "it, 30 s at most; to stop the job there ends the wait"
     ]
     assert (engine.marked(), engine.get(b"a")) == (b"first", b"1")
     engine.close()

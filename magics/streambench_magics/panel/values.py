@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from streambench.debug.effects.effects import net
 from streambench.debug.effects.events import Change
 from streambench.debug.message_text import differing_fields, message_text
 from streambench.debug.view.standing import KEY_TEXT
@@ -17,6 +18,9 @@ NOTHING = "–"
 
 def before_and_after(change: Change) -> str:
     """Two cells of a table, with the two values of a change."""
+    if not net([change]):
+        same = "" if change.before is None else "written as it was"
+        return f'<td class="sb-num">{_two_values(change)[0]}</td><td class="sb-dim">{same}</td>'
     cells = zip(("sb-before", "sb-after"), _two_values(change), strict=True)
     return "".join(
         f'<td class="sb-num{"" if value == NOTHING else f" {kind}"}">{value}</td>' for kind, value in cells

@@ -84,7 +84,7 @@ def _folded(every: Iterable[Row]) -> list[Row]:
 
 
 def _statuses(of_stream: Sequence[Row]) -> str:
-    counts = Counter(row.status for row in of_stream)
+    counts = Counter(row.status for row in of_stream if row.status)  # in the past some have none
     return ", ".join(f"{count:,} {status}" for status, count in counts.most_common())
 
 

@@ -9,13 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from streambench.container.observe.snapshot import ContainerSnapshot
+from streambench.debug.effects.events import Change
 from streambench.debug.message_text import MessageText, message_block
 from streambench.debug.terminal.terminal_pages import pages
 from streambench.debug.view.panel_state import PanelState, PanelStateReader
 from streambench.errors import StreambenchError
 from streambench_magics.panel.panel import Panel
 from streambench_magics.panel.render import panel_html
-from streambench_magics.tables import as_text
+from streambench_magics.panel.values import before_and_after
+from streambench_magics.tables import Records, as_text
 from tests.magics.conftest import Shell
 
 CONFIG = """%%streamconfig counted
@@ -68,6 +70,15 @@ def marks(html: str) -> list[tuple[str, str]]:
     """The name of each tab, and its mark as a screen reader says it."""
     found = re.findall(r'data-tab="\w+">(\w+)<span class="sb-mark"[^>]*>(.*?)</button>', html)
     return [(name, re.sub("<[^>]+>", "", mark)) for name, mark in found]
+
+
+def test_a_value_that_was_written_as_it_was_has_no_colours() -> None:
+    change = Change(1, None, None, {"n": 1}, {"n": 1})
+    assert before_and_after(change) == '<td class="sb-num">n 1</td><td class="sb-dim">written as it was</td>'
+
+
+def test_figures_of_messages_have_commas_in_tables() -> None:
+    assert "3,500" in repr(Records(["messages"], [{"messages": 3500}], right=["messages"]))
 
 
 def test_the_state_tab_has_what_the_message_changed_and_the_entries(counted: Shell) -> None:
