@@ -12,7 +12,6 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-_BETWEEN_CELLS = ("pre_run_cell", "post_run_cell")
 _HELP = re.compile(r"\s*%stream\s+([a-z]+)\s*\?{1,2}\s*")
 
 __all__ = ["load_ipython_extension", "unload_ipython_extension"]
@@ -33,8 +32,6 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     ipython.input_transformers_cleanup.append(_help_of_command)
     _help_at_cursor(getattr(ipython, "kernel", None))
     displays.register(ipython)
-    for moment in _BETWEEN_CELLS:
-        ipython.events.register(moment, magics.bench.sync_names)
     atexit.register(magics.end)
 
 
@@ -61,8 +58,6 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
 
     atexit.unregister(magics.end)
     displays.unregister(ipython)
-    for moment in _BETWEEN_CELLS:
-        ipython.events.unregister(moment, magics.bench.sync_names)
     try:
         magics.end()
     finally:

@@ -79,7 +79,7 @@ class StreamMagics(
     def streamtask(self, line: str, cell: str) -> None:
         args = TASK.parse_args(split_words(line))
         _check_name(args.name)
-        task = task_from_cell(self.shell, self.bench.cells, args.name, line, cell, args.wanted)
+        task = task_from_cell(self.shell, args.name, line, cell, args.wanted)
         self.bench.tasks[args.name] = task
         self.shell.user_ns[args.name] = task
         print(
@@ -128,10 +128,8 @@ class StreamMagics(
             if "--help" in rest.split():
                 print(parser.full_help())
                 return None
-            self.bench.sync_names()
             with speaking("magics"):
                 value = do(parser.parse_intermixed_args(parser.words(rest)))
-            self.bench.sync_names()
             show_if_dropped(value)
             return value
         except Interrupted:

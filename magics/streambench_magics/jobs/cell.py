@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import MutableSet
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,15 @@ from streambench.errors import ConfigError
 from streambench.syntax import parse
 from streambench.task import StreamTask
 from streambench_magics.errors import MagicError, cell_error
-from streambench_magics.jobs.cell_names import CellNames
+from streambench_magics.jobs.cell_names import run_code
 
 
 def task_from_cell(
-    shell: InteractiveShell,
-    cells: MutableSet[CellNames],
-    name: str,
-    line: str,
-    cell: str,
-    wanted: str | None = None,
+    shell: InteractiveShell, name: str, line: str, cell: str, wanted: str | None = None
 ) -> type:
     """Run the cell and return its task class; ``wanted``: which, where it holds several.
 
-    Its names are its own, and the user gets them, too; ``cells`` gets the cell, to keep them.
+    The names that it binds are its own, and the user gets them, too.
     Raises TaskCellError where the cell cannot be run, MagicError where there is no task in it.
     """
     text = cell_text(shell, line, cell)
@@ -41,14 +35,11 @@ def task_from_cell(
     above = len(text.splitlines()) - len(cell.splitlines())
     try:
         tree = parse("\n" * above + cell, filename)
-        cell_names = CellNames(shell.user_ns, cell)
-        cells.add(cell_names)
-        cell_names.run(tree, filename)
+        namespace = run_code(cell, tree, filename, shell.user_ns)
     except Exception as error:
         raise cell_error(shell, error) from error
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    namespace = cell_names.names
     task = _class_among({each: namespace[each] for each in classes if each in namespace}, name, wanted)
     if task is None:
         task = _class_of_functions(

@@ -21,7 +21,7 @@ from streambench import syntax
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions
 from streambench.debug.replay.recorded_source import class_of_functions
 from streambench_magics.errors import MagicError
-from streambench_magics.jobs.cell_names import bound_names, inner_tables
+from streambench_magics.jobs.cell_names import bound_names, used_names
 
 _LONGEST_CONSTANT = 10_000
 _NOTEBOOK = "__main__"
@@ -144,7 +144,4 @@ def _literal(name: str, value: Any) -> str:
 def _free_names(source: str) -> list[str]:
     """The global names that a source uses and does not define itself, in the order of the alphabet."""
     top = symtable.symtable(source, "task", "exec")
-    used = {each.get_name() for each in top.get_symbols() if each.is_referenced()}
-    for table in inner_tables(top):
-        used |= {each.get_name() for each in table.get_symbols() if each.is_global()}
-    return sorted(used - bound_names(top))
+    return sorted(used_names(top) - bound_names(top))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 from streambench import imports
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench_magics.errors import MagicError
-from streambench_magics.jobs.cell_names import CellNames
 from streambench_magics.jobs.jobs import Job
 
 DEFAULT_CONFIG = """\
@@ -31,17 +29,11 @@ class Workbench:
     def __init__(self, namespace: Mapping[str, Any]) -> None:
         self.namespace = namespace
         self.tasks: dict[str, Any] = {}
-        self.cells: WeakSet[CellNames] = WeakSet()
         self.configs: dict[str, Config] = {}
         self.jobs: dict[str, Job] = {}
         self.peeked_fields: dict[str, set[str]] = {}
         """The fields of the messages that were looked at, by their stream, to complete them."""
         self._last: str | None = None
-
-    def sync_names(self, *_: object) -> None:
-        """Have the code of all tasks and the notebook see the names of each other as they are now."""
-        for cell in list(self.cells):
-            cell.sync()
 
     def job(self, name: str | None = None) -> Job:
         """The job of that name; without a name, the one used last. Raises MagicError."""

@@ -76,16 +76,16 @@ def test_a_task_that_is_sent_elsewhere_takes_its_own_names(ip_empty: Shell) -> N
 
 
 def test_names_of_other_cells_are_those_of_the_notebook(ip_empty: Shell) -> None:
-    ip_empty.run("factor = 2\nseen = []")
+    ip_empty.run("factor = 2\nmin = 'mine'")
     ip_empty.run(
-        "%%streamtask t\ndef process(envelope, collector, coordinator):\n    seen.append(factor * later())\n"
+        "%%streamtask t\ndef process(envelope, collector, coordinator):\n    import json\n"
+        "    seen.append((factor * later(), min, max(1, 2), json.dumps(1)))\n"
     )
-    process = ip_empty.names["t"].process
-    ip_empty.run("factor = 3\ndef later():\n    return 5")
-    process(None, None, None)
-    assert ip_empty.names["seen"] == [15]
-    ip_empty.run("del factor")
-    assert "factor" not in process.__globals__
+    cell = "seen = []\nfactor = {}\ndef later():\n    return 5\nt.process(None, None, None)\nseen"
+    ip_empty.run(cell.format(3))
+    assert ip_empty.value == [(15, "mine", 2, "1")]
+    ip_empty.run(cell.format(4))
+    assert ip_empty.value == [(20, "mine", 2, "1")], "seen as they are, also within a cell"
 
 
 def test_the_notebook_sees_what_a_task_binds_by_global(ip_empty: Shell) -> None:
@@ -93,11 +93,8 @@ def test_the_notebook_sees_what_a_task_binds_by_global(ip_empty: Shell) -> None:
         "%%streamtask t\ncount = 0\ndef process(envelope, collector, coordinator):\n    global count, last\n"
         "    count += 1\n    last = envelope\n"
     )
-    ip_empty.names["t"].process("a", None, None)
-    ip_empty.run("shown = count, last")
-    assert ip_empty.names["shown"] == (1, "a")
-    ip_empty.run("last = 'mine'")
-    assert ip_empty.names["t"].process.__globals__["last"] == "mine"
+    ip_empty.run("t.process('a', None, None)\ncount, last")
+    assert ip_empty.value == (1, "a")
 
 
 def test_names_are_bound_in_the_notebook_while_the_cell_runs(ip_empty: Shell) -> None:
