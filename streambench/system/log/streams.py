@@ -117,7 +117,7 @@ class Log:
         path_key: str = "",
     ) -> None:
         self.path = path
-        self._by_key = f" ({path_key})" if path_key else ""
+        self._by_key = f", which {path_key} names" if path_key else ""
         self.name = name
         self.settings = settings or Settings()
         self.handles = Handles()
