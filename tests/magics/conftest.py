@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
+from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+from IPython.utils.capture import CapturedIO, capture_output
 from traitlets.config import Config as Settings
 
 from streambench.checkpoint import memory as memory_checkpoints
@@ -56,8 +56,7 @@ class Shell:
     def run(self, cell: str) -> str:
         """Run a cell; what it printed, and the text of its value. An error in it is raised."""
         self.value, text = None, ""
-        with capture_output() as captured:
-            result = self.shell.run_cell(cell, store_history=True)
+        captured, result = self._run(cell)
         self.displayed = [output.data for output in captured.outputs]
         self.error = result.error_before_exec or result.error_in_exec
         if self.error is not None:
@@ -70,11 +69,19 @@ class Shell:
 
     def fails(self, cell: str) -> str:
         """Run a cell that must fail; what the notebook shows of its error, without colours."""
-        with capture_output() as captured:
-            result = self.shell.run_cell(cell, store_history=True)
+        captured, result = self._run(cell)
         self.error = result.error_before_exec or result.error_in_exec
         assert self.error is not None, captured.stdout
         return captured.stdout + captured.stderr
+
+    def _run(self, cell: str) -> tuple[CapturedIO, ExecutionResult]:
+        """Run a cell. CPython 3.11 can fail to parse it where another thread parses, or a finaliser: nothing
+        of the cell has run then, and it is run again (see ``streambench.syntax``)."""
+        while True:
+            with capture_output() as captured:
+                result = self.shell.run_cell(cell, store_history=True)
+            if "AST constructor recursion depth" not in str(result.error_in_exec):
+                return captured, result
 
     def completions(self, line: str) -> list[str]:
         with provisionalcompleter():
