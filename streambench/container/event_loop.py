@@ -153,7 +153,7 @@ class EventLoop:
                 now = read_clock()
                 if now >= due:
                     due = self._handle_timers(now, envelope, base + processed)
-                # 4. Send what was collected.
+                # 4. Send what was collected (StreamWriters.send).
                 if collected:
                     send(collected)  # Step 4: send
                     collected.clear()

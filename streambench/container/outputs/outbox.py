@@ -464,6 +464,7 @@ class AtLeastOnceOutbox(BaseOutbox):
         return False
 
     def commit(self, commits: Sequence[TaskCommit], now_ms: int) -> Mapping[str, Checkpoint]:
+        # Outputs and changes first: a checkpoint must never be ahead of them.
         self.flush()
         self.write_changes([changes for each in commits for changes in each.changes])
         written = self._checkpoints_of(
