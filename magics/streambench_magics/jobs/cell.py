@@ -34,8 +34,9 @@ def task_from_cell(
     filename = shell.compile.cache(text, number=_cell_number(shell), raw_code=text)
     above = len(text.splitlines()) - len(cell.splitlines())
     try:
-        tree = parse("\n" * above + cell, filename)
-        namespace = run_code(cell, tree, filename, shell.user_ns)
+        code = "\n" * above + cell
+        tree = parse(code, filename)
+        namespace = run_code(code, tree, filename, shell.user_ns)
     except Exception as error:
         raise cell_error(shell, error) from error
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -1,56 +1,97 @@
-"""The global names of the code in a ``%%streamtask`` cell.
+"""The names that the code of a ``%%streamtask`` cell binds.
 
 All cells of a notebook share one namespace. There, ``LIMIT = 4`` in the cell of a new version would change
-the old one, too. A job may still run that, and a comparison needs both. So the names that a cell binds are
-its own; all others are those of the notebook.
+the old one, too. A job may still run that, and a comparison needs both. So a cell runs as the body of a
+function. Its functions and classes keep the names that it binds in their closures; all other names are those
+of the notebook.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import symtable
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
-_MISSING: Any = object()
+from streambench.syntax import parse
+
+_CELL, _PUBLISH, _LOCALS = "__cell__", "__publish__", "__locals__"
+_PREFIX = f"{_CELL}.<locals>."
 
 
-def run_code(cell: str, tree: ast.Module, filename: str, notebook: dict[str, Any]) -> dict[str, Any]:
+def run_code(text: str, tree: ast.Module, filename: str, notebook: dict[str, Any]) -> Mapping[str, Any]:
     """Run the code of a cell; its names. Raises what the code raises.
 
     ``notebook``, the namespace of the user, gets the names that the cell binds, statement by statement:
-    libraries look up annotations there. A cell whose functions bind globals (``global count``) has no names
-    of its own, so that the notebook sees ``count``."""
-    top = symtable.symtable(cell, filename, "exec")
-    names = notebook if any(map(_binds_globals, inner_tables(top))) else _own_names(top, notebook)
-    for statement in tree.body:
-        before = dict(names)
-        try:
-            exec(compile(ast.Module([statement], []), filename, "exec"), names)
-        finally:
-            bound = {each: value for each, value in names.items() if value is not before.get(each, _MISSING)}
-            notebook |= {each: value for each, value in bound.items() if not _is_special(each)}
+    libraries look up annotations there. A cell with a ``global`` statement or ``import *`` has no names of
+    its own: it runs in the notebook."""
+    top = symtable.symtable(text, filename, "exec")
+    # Whatever is no code of a module is refused before anything runs.
+    code = compile(tree, filename, "exec")
+    if _is_shared(top, tree):
+        exec(code, notebook)
+        return notebook
+    own, bound = bound_names(top), set[str]()
+
+    def publish(names: Mapping[str, Any]) -> None:
+        now = own & names.keys()
+        for name in bound - now:
+            notebook.pop(name, None)
+        notebook.update({name: names[name] for name in now})
+        bound.update(now)
+
+    known = sorted(own & notebook.keys())
+    cell = _function_of(tree, filename, [_PUBLISH, _LOCALS, *known], notebook)
+    names: Mapping[str, Any] = cell(publish, locals, *(notebook[name] for name in known))
     return names
 
 
-def _own_names(top: symtable.SymbolTable, notebook: dict[str, Any]) -> dict[str, Any]:
-    """The globals of a cell before it runs. Builtins that it uses are among them: they are found sooner."""
-    behind = _behind(notebook)
-    used = used_names(top) & behind.keys()
-    return {"__name__": "__main__", "__builtins__": behind, **{name: behind[name] for name in used}}
+def _function_of(
+    tree: ast.Module, filename: str, parameters: list[str], notebook: dict[str, Any]
+) -> FunctionType:
+    """A function whose body is a cell, and which returns its names. What it defines is named as in a
+    module."""
+    named = ", ".join(parameters)
+    made = parse(f"def {_CELL}({named}): return {_LOCALS}()")
+    function = made.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    body: list[ast.stmt] = []
+    for statement in tree.body:
+        publish = parse(f"{_PUBLISH}({_LOCALS}())").body[0]
+        for node in ast.walk(publish):
+            ast.copy_location(node, statement)
+        body += [statement, publish]
+    function.body[:0] = body
+    found: dict[str, Any] = {}
+    exec(compile(made, filename, "exec"), notebook, found)
+    cell: FunctionType = found[_CELL]
+    cell.__code__ = _as_of_a_module(cell.__code__).replace(co_name="<module>", co_qualname="<module>")
+    return cell
 
 
-def _behind(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Python's builtins, and behind them the names of the notebook as they are at each look.
-
-    Python looks for a name that is no global of a function in its builtins. A bound method takes half the
-    time of a function here."""
-    names: Any = type("NamesOfTheNotebook", (dict,), {"__missing__": notebook.__getitem__})
-    found: dict[str, Any] = names(
-        {name: value for name, value in vars(builtins).items() if name not in notebook}
+def _as_of_a_module(code: CodeType) -> CodeType:
+    """Code whose functions and classes do not have the function of the cell in their names."""
+    constants = tuple(
+        _as_of_a_module(each)
+        if isinstance(each, CodeType)
+        else each.removeprefix(_PREFIX)
+        if isinstance(each, str)
+        else each
+        for each in code.co_consts
     )
-    return found
+    return code.replace(co_consts=constants, co_qualname=code.co_qualname.removeprefix(_PREFIX))
+
+
+def _is_shared(top: symtable.SymbolTable, tree: ast.Module) -> bool:
+    """True where the names of a cell cannot be its own."""
+    tables = [top, *inner_tables(top)]
+    imports = [name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    return "*" in imports or any(map(_declares_globals, tables))
+
+
+def _declares_globals(table: symtable.SymbolTable) -> bool:
+    return any(each.is_declared_global() for each in table.get_symbols())
 
 
 def used_names(top: symtable.SymbolTable) -> set[str]:
@@ -71,12 +112,3 @@ def inner_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     for child in table.get_children():
         yield child
         yield from inner_tables(child)
-
-
-def _binds_globals(table: symtable.SymbolTable) -> bool:
-    """True for a function that declares names as global, and binds them."""
-    return any(each.is_declared_global() and each.is_assigned() for each in table.get_symbols())
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from types import FunctionType
 from typing import Any
@@ -50,12 +51,20 @@ def _values(factory: Any) -> Iterator[tuple[str, Any]]:
         if function in seen:
             continue
         seen.add(function)
-        for name in function.__code__.co_names:
-            value = function.__globals__.get(name, _MISSING)
+        for name, value in _used(function):
             if isinstance(value, FunctionType) and value.__module__ == function.__module__:
                 left.append(value)
             elif isinstance(value, (*_PLAIN, *_LARGE)):
                 yield f"the global {name}", value
+
+
+def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the names that a function has from outside, with their values: globals, and those of a cell."""
+    for name in function.__code__.co_names:
+        yield name, function.__globals__.get(name, _MISSING)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it is bound later, or not any more
+            yield name, cell.cell_contents
 
 
 def _functions(factory: Any) -> Iterator[FunctionType]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
 from pyspark import cloudpickle
 
 from tests.magics.conftest import Shell
@@ -37,13 +42,17 @@ def outputs(shell: Shell, steps: int) -> list[int]:
     return [each.message for each in shell.magics.bench.jobs["job"].session.outputs()]
 
 
+def closure(function: Any) -> Mapping[str, Any]:
+    return inspect.getclosurevars(function).nonlocals
+
+
 def test_two_cells_may_bind_the_same_name(ip_empty: Shell) -> None:
     shell = numbers(ip_empty)
     limited(shell, "one", 7)
     limited(shell, "two", 4)
     said = shell.run("%stream compare one two --over mem.n")
     assert "equal" not in said.splitlines()[0], said
-    assert shell.names["one"].process.__globals__["LIMIT"] == 7
+    assert closure(shell.names["one"].process)["LIMIT"] == 7
     assert shell.names["LIMIT"] == 4, "the notebook has that of the last cell"
 
 
@@ -72,7 +81,7 @@ def test_a_task_that_is_sent_elsewhere_takes_its_own_names(ip_empty: Shell) -> N
     limited(ip_empty, "one", 7)
     limited(ip_empty, "two", 4)
     there = cloudpickle.loads(cloudpickle.dumps(ip_empty.names["one"]))
-    assert there.process.__globals__["LIMIT"] == 7
+    assert closure(there.process)["LIMIT"] == 7
 
 
 def test_names_of_other_cells_are_those_of_the_notebook(ip_empty: Shell) -> None:
@@ -112,3 +121,48 @@ def test_a_cell_that_fails_leaves_what_it_bound_so_far(ip_empty: Shell) -> None:
     ip_empty.fails("%%streamtask t\nfirst = 1\nsecond = 1 / 0\n")
     assert ip_empty.names["first"] == 1
     assert "second" not in ip_empty.names
+
+
+def test_a_task_that_is_sent_elsewhere_takes_names_of_other_cells(ip_empty: Shell) -> None:
+    ip_empty.run("factor = 2\ndef doubled(number):\n    return factor * number")
+    ip_empty.run("%%streamtask t\ndef process(envelope, *_):\n    return doubled(factor)\n")
+    there = cloudpickle.loads(cloudpickle.dumps(ip_empty.names["t"]))
+    ip_empty.run("del factor, doubled")
+    assert there.process(None, None, None) == 4
+
+
+def test_classes_and_functions_are_named_as_in_a_module(ip_empty: Shell) -> None:
+    ip_empty.run(
+        "%%streamtask t\nclass Item:\n    def __init__(self):\n        self.n = 1\n"
+        "    def made(self):\n        return lambda: Item\n"
+        "def process(envelope, collector, coordinator):\n    return Item()\n"
+    )
+    item = ip_empty.names["t"].process(None, None, None)
+    assert (type(item).__qualname__, type(item).__module__) == ("Item", "__main__")
+    assert item.made().__qualname__ == "Item.made.<locals>.<lambda>"
+    assert ip_empty.names["t"].process.__qualname__ == "process"
+    assert pickle.loads(pickle.dumps(item)).n == 1
+
+
+def test_a_cell_may_go_on_with_a_name_of_the_notebook(ip_empty: Shell) -> None:
+    ip_empty.run("%%streamtask t\ncount = 1\ndef process(envelope, collector, coordinator):\n    pass\n")
+    ip_empty.run(
+        "%%streamtask t\ncount = count + 1\nother = 1\ndel other\n"
+        "def process(envelope, collector, coordinator):\n    return count\n"
+    )
+    assert ip_empty.names["t"].process(None, None, None) == ip_empty.names["count"] == 2
+    assert "other" not in ip_empty.names
+
+
+def test_a_cell_that_is_no_module_is_refused_before_it_runs(ip_empty: Shell) -> None:
+    said = ip_empty.fails("%%streamtask t\nfirst = 1\nreturn first\n")
+    assert "'return' outside function" in said
+    assert "line 3" in said
+    assert "first" not in ip_empty.names
+
+
+def test_names_that_come_with_a_star_are_found(ip_empty: Shell) -> None:
+    ip_empty.run(
+        "%%streamtask t\nfrom math import *\ndef process(envelope, *_):\n    return floor(envelope)\n"
+    )
+    assert ip_empty.names["t"].process(1.5, None, None) == 1
