@@ -18,6 +18,7 @@ from streambench.syntax import parse
 
 _CELL, _PUBLISH, _LOCALS = "__cell__", "__publish__", "__locals__"
 _PREFIX = f"{_CELL}.<locals>."
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def run_code(text: str, tree: ast.Module, filename: str, notebook: dict[str, Any]) -> Mapping[str, Any]:
@@ -32,7 +33,9 @@ def run_code(text: str, tree: ast.Module, filename: str, notebook: dict[str, Any
     if _is_shared(top, tree):
         exec(code, notebook)
         return notebook
-    own, bound = bound_names(top), set[str]()
+    own = bound_names(top)
+    known = sorted(own & notebook.keys())
+    bound = set(known)
 
     def publish(names: Mapping[str, Any]) -> None:
         now = own & names.keys()
@@ -41,7 +44,6 @@ def run_code(text: str, tree: ast.Module, filename: str, notebook: dict[str, Any
         notebook.update({name: names[name] for name in now})
         bound.update(now)
 
-    known = sorted(own & notebook.keys())
     cell = _function_of(tree, filename, [_PUBLISH, _LOCALS, *known], notebook)
     names: Mapping[str, Any] = cell(publish, locals, *(notebook[name] for name in known))
     return names
@@ -56,18 +58,28 @@ def _function_of(
     made = parse(f"def {_CELL}({named}): return {_LOCALS}()")
     function = made.body[0]
     assert isinstance(function, ast.FunctionDef)
-    body: list[ast.stmt] = []
-    for statement in tree.body:
-        publish = parse(f"{_PUBLISH}({_LOCALS}())").body[0]
-        for node in ast.walk(publish):
-            ast.copy_location(node, statement)
-        body += [statement, publish]
-    function.body[:0] = body
+    function.body[:0] = _publishing(tree.body)
     found: dict[str, Any] = {}
     exec(compile(made, filename, "exec"), notebook, found)
     cell: FunctionType = found[_CELL]
     cell.__code__ = _as_of_a_module(cell.__code__).replace(co_name="<module>", co_qualname="<module>")
     return cell
+
+
+def _publishing(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a cell, after each of which the notebook gets the names; also within blocks."""
+    found: list[ast.stmt] = []
+    for statement in statements:
+        publish = parse(f"{_PUBLISH}({_LOCALS}())").body[0]
+        for node in ast.walk(publish):
+            ast.copy_location(node, statement)
+        if not isinstance(statement, _SCOPES):
+            for part in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                for block in ("body", "orelse", "finalbody"):
+                    if inner := getattr(part, block, None):
+                        setattr(part, block, _publishing(inner))
+        found += [statement, publish]
+    return found
 
 
 def _as_of_a_module(code: CodeType) -> CodeType:

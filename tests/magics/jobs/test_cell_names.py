@@ -109,9 +109,9 @@ def test_the_notebook_sees_what_a_task_binds_by_global(ip_empty: Shell) -> None:
 def test_names_are_bound_in_the_notebook_while_the_cell_runs(ip_empty: Shell) -> None:
     """msgspec and dataclasses look up annotations in the module of a class."""
     ip_empty.run(
-        "%%streamtask t\nimport msgspec\nclass Item(msgspec.Struct):\n    n: int\n"
-        "class Order(msgspec.Struct):\n    items: list[Item]\n"
-        "decoder = msgspec.json.Decoder(Order)\n"
+        "%%streamtask t\nimport msgspec\ntry:\n    class Item(msgspec.Struct):\n        n: int\n"
+        "    class Order(msgspec.Struct):\n        items: list[Item]\n"
+        "    decoder = msgspec.json.Decoder(Order)\nfinally:\n    pass\n"
         "def process(envelope, collector, coordinator):\n    return decoder.decode(envelope)\n"
     )
     assert ip_empty.names["t"].process(b'{"items": [{"n": 1}]}', None, None).items[0].n == 1
@@ -145,13 +145,14 @@ def test_classes_and_functions_are_named_as_in_a_module(ip_empty: Shell) -> None
 
 
 def test_a_cell_may_go_on_with_a_name_of_the_notebook(ip_empty: Shell) -> None:
+    ip_empty.run("theirs = 1")
     ip_empty.run("%%streamtask t\ncount = 1\ndef process(envelope, collector, coordinator):\n    pass\n")
     ip_empty.run(
-        "%%streamtask t\ncount = count + 1\nother = 1\ndel other\n"
+        "%%streamtask t\ncount = count + 1\nother = 1\ndel other, theirs\n"
         "def process(envelope, collector, coordinator):\n    return count\n"
     )
     assert ip_empty.names["t"].process(None, None, None) == ip_empty.names["count"] == 2
-    assert "other" not in ip_empty.names
+    assert not {"other", "theirs"} & ip_empty.names.keys()
 
 
 def test_a_cell_that_is_no_module_is_refused_before_it_runs(ip_empty: Shell) -> None:
