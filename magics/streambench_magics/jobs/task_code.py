@@ -28,10 +28,11 @@ def name_of(task: Any) -> str | None:
         file, _, name = task.rpartition(":")
         return f"{Path(file).absolute()}:{name}"
     path = task_file_path(task)
-    if path is None or "<locals>" in task.__qualname__:
+    name = getattr(task, "__qualname__", "<locals>")
+    if path is None or "<locals>" in name:
         return None
     module = sys.modules[task.__module__]
-    return f"{module.__name__}.{task.__qualname__}" if module.__spec__ else f"{path}:{task.__qualname__}"
+    return f"{module.__name__}.{name}" if module.__spec__ else f"{path}:{name}"
 
 
 def file_stamp(task: Any) -> Stamp | None:

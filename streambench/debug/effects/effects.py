@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,7 +29,7 @@ class Effects(Struct, frozen=True, gc=False):
 def net(changes: list[Change]) -> tuple[Change, ...]:
     """One change for each key, in the order of the first."""
     if len(changes) == 1:
-        return () if changes[0].before == changes[0].after else (changes[0],)
+        return (changes[0],) if _differ(changes[0].before, changes[0].after) else ()
     first: dict[tuple[str, str, str], Change] = {}
     last: dict[tuple[str, str, str], Change] = {}
     for each in changes:
@@ -37,5 +39,13 @@ def net(changes: list[Change]) -> tuple[Change, ...]:
     return tuple(
         replace(each, after=last[key].after)
         for key, each in first.items()
-        if each.before != last[key].after
+        if _differ(each.before, last[key].after)
     )
+
+
+def _differ(before: Any, after: Any) -> bool:
+    """True for values that differ, or that cannot be compared, as arrays."""
+    try:
+        return bool(before != after)
+    except Exception:
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streambench.model import SystemStream
 from tests.container.jobs import OUT
 from tests.debug.control.test_hot_swap import words
 from tests.debug.control.test_time_travel import session_of
@@ -13,7 +14,8 @@ def test_replay_says_that_outputs_go_elsewhere() -> None:
     def sends(**to: Any) -> Any:
         return lambda envelope, collector, coordinator: collector.send("mem.placed", envelope.message, **to)
 
-    session, _ = session_of(sends(partition=0), inputs=words("abc"))
+    session, bench = session_of(sends(partition=0), inputs=words("abc"))
+    bench.streams.create(SystemStream("mem", "placed"), 2)
     session.step(3)
     swap = session.swap(sends(partition=1), replay=3)
     assert (swap.alike, len(swap.changed)) == (0, 3)
