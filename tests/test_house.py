@@ -244,11 +244,10 @@ def long_test_names() -> Iterator[str]:
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Return everything that ``ast.walk`` finds in a file: walking takes longer than looking."""
-    gc.disable()  # a million nodes come, and all of them stay: every look at them would be in vain
+    gc.disable()  # all nodes stay: every look at them would be in vain
     try:
         return tuple(ast.walk(parsed(path)))
     finally:
-        gc.freeze()
         gc.enable()
 
 
