@@ -75,7 +75,11 @@ def check_headers(where: SystemStream | SystemStreamPartition, headers: Mapping[
     size = 0
     try:
         for name, value in headers.items():
-            if type(name) is not str or type(value) is not bytes:
+            if type(name) is not str:
+                raise SerdeError(
+                    f"{where}: the name of a header must be str: {shortened(name)} is {type(name).__name__}"
+                )
+            if type(value) is not bytes:
                 raise SerdeError(
                     f"{where}: the header {shortened(name)} must map a name (str) to bytes, not to "
                     f"{type(value).__name__}"

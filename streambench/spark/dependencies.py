@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -48,8 +49,9 @@ def stage_dependencies(
         here = Path(streambench.__file__).parent
         files = dict(_files_below(here, here.parent))
         others = [each for name, each in found.items() if name != OURS]
-        with TemporaryDirectory("streambench-packages-") as downloaded:
+        with ExitStack() as until_written:
             if platforms or python_version:
+                downloaded = until_written.enter_context(TemporaryDirectory("streambench-packages-"))
                 download(others, downloaded, platforms, python_version)
                 files |= dict(_files_below(downloaded, downloaded))
             else:

@@ -17,7 +17,6 @@ from streambench.system.capabilities import Journaled
 from streambench.system.systems import Systems
 
 _LARGEST = 1 << 30
-_REWIND = Config().command("checkpoints --rewind oldest")
 _PER_MESSAGE = 32
 _PER_HEADER = 8
 
@@ -27,9 +26,9 @@ class ProducersApplier(PendingWritesApplier):
 
     ``rewind``: the command that rewinds the job, for errors."""
 
-    def __init__(self, producer_of: Callable[[str], SystemProducer], rewind: str = _REWIND) -> None:
+    def __init__(self, producer_of: Callable[[str], SystemProducer], rewind: str | None = None) -> None:
         self._producer_of = producer_of
-        self._rewind = rewind
+        self._rewind = rewind or Config().command("checkpoints --rewind oldest")
         self._checked: set[SystemStreamPartition] = set()
 
     def check(

@@ -7,6 +7,7 @@ import logging
 import pkgutil
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from streambench import config_keys
@@ -161,6 +162,7 @@ class Systems:
         self._fallback = fallback
         self._factories: dict[str, SystemFactory] = {}
         self._admins: dict[str, SystemAdmin] = {}
+        self._warned: set[SystemStream] = set()
 
     def names(self) -> list[str]:
         """The systems that the configuration defines, sorted."""
@@ -316,8 +318,10 @@ class Systems:
         try:
             return admin.create(stream, number)
         except StreamExistsError as error:
-            growing = self._growing(stream, admin.partition_count(stream), number)
-            raise StreamExistsError(f"{error}{growing}") from None
+            present = number
+            with suppress(StreambenchError):  # the first error is the one to know
+                present = admin.partition_count(stream)
+            raise StreamExistsError(f"{error}{self._growing(stream, present, number)}") from None
 
     def created(self, stream: SystemStream) -> int:
         """The number of partitions of an output, which is created where it is missing. A warning says that
@@ -330,7 +334,8 @@ class Systems:
             present = admin.partition_count(stream)
         key = f"systems.{stream.system}.streams.{stream.stream}.partitions"
         wanted = self._config.integer(key) if self._config.get(key, "").strip() else present
-        if wanted != present:
+        if wanted != present and stream not in self._warned:
+            self._warned.add(stream)
             growing = self._growing(stream, present, wanted)
             self._config.warn(
                 key, f"{stream} is there already, with {present} partitions and not {wanted}{growing}"
@@ -351,10 +356,10 @@ class Systems:
 
     def _growing(self, stream: SystemStream, present: int, wanted: int) -> str:
         """The remedy, for the end of a text, for a stream that has other partitions than wanted."""
+        if wanted == present or type(self.admin(stream.system)).grow is SystemAdmin.grow:
+            return ""  # the latter: this kind of system cannot
         if wanted < present:
             return "; a stream can get more of them, not fewer"
-        if type(self.admin(stream.system)).grow is SystemAdmin.grow:
-            return ""  # this kind of system cannot
         command = self._config.command(f"streams grow {stream} --partitions {wanted}")
         return f"; '{command}' gives it as many"
 
