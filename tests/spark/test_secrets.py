@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import streambench as sb
-from streambench.spark import DeployError, deploy, rounds
+from streambench.spark import DeployError, deploy
+from streambench.spark import round as round_module
 from tests.spark.conftest import Job
 from tests.system.webhook.receiving import Receiver
 
@@ -28,14 +29,14 @@ def token() -> str:
 def shipped(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """All that is handed to Spark."""
     found: list[bytes] = []
-    pack = rounds.pack
+    pack = round_module.pack
 
     def kept(shipment: Any) -> Any:
         packed = pack(shipment)
         found.append(packed.shipment)
         return packed
 
-    monkeypatch.setattr(rounds, "pack", kept)
+    monkeypatch.setattr(round_module, "pack", kept)
     return found
 
 

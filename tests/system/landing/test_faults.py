@@ -46,8 +46,9 @@ class Echo(sb.StreamTask):
 """
 
 _STEPS = {
-    "receive": (SpoolConsumer, "poll"), "append": (LogProducer, "send"), "write": (LogProducer, "append"),
-    "flush": (LogProducer, "flush"), "acknowledge": (SpoolConsumer, "acknowledge"),
+    "receive": (SpoolConsumer, "poll"), "append": (LogProducer, "send"),
+    "write": (LogProducer, "append_pending"), "flush": (LogProducer, "flush"),
+    "acknowledge": (SpoolConsumer, "acknowledge"),
 }  # fmt: skip
 
 
