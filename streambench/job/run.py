@@ -76,7 +76,7 @@ def run(
 
     ``if_running``: where the job runs already, ``take-over`` ends that at its last commit, with a warning;
     ``refuse`` raises JobRunningError. Where a Kafka holds the checkpoints, that waits until the lease of a
-    process that was killed has ended, some 10 s.
+    process that was killed has ended. That takes some 10 s, or 20 s if it was just starting.
 
     ``on_snapshots`` gets snapshots of the containers, on any thread, every ``every_s`` seconds and once more
     at the end. ``on_hang``: called where the container of this process is still in a message

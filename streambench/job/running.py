@@ -39,8 +39,9 @@ DEPLOYMENT_LOCK = "deployment.lock"
 # Containers of a process that was killed live a little longer than it.
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.1
-# A broker ends a lease a little later than it has promised.
-_LATE_S = 5.0
+# A broker ends a lease a little later than it has promised. Where a process was killed while it took one, the
+# time of that begins only when its other lease has ended.
+_LEASES, _LATE_S = 2, 5.0
 _LEASES_WITHIN_S = 5.0
 
 
@@ -90,7 +91,7 @@ def check_leases(
         holders = _concerned(config, manager, container, [each for each in found if each.name != own])
         older = [each for each in holders if since_ms is None or each.since_ms <= since_ms]
         at_work = [each for each in older if not _is_left(each)]
-        until = until or time.monotonic() + manager.lease_s + _LATE_S
+        until = until or time.monotonic() + _LEASES * manager.lease_s + _LATE_S
         if not holders:
             return
         if at_work or time.monotonic() >= until:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,6 +137,30 @@ def test_of_two_that_see_each_other_the_older_one_waits_for_the_younger(
     lock.acquire()
     assert (lock.leased_as, lock.lock_path, leases.seen > 3) == ("own", "", True)
     assert lock.holders == ["own"]
+
+
+def test_a_start_waits_for_a_lease_of_a_process_that_died_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    class Passing(waits.Wait):
+        """A wait in which time passes by its pauses alone."""
+
+        def pause(self, seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+    class Late(Leases):
+        """The other process died while it joined. Its lease ends twice the time of a lease later."""
+
+        def lease_holders(self) -> list[LeaseHolder]:
+            return super().lease_holders()[: 2 if now < 2 * self.lease_s else 1]
+
+    lock = lock_of(Late(is_seen=True, others=[OTHER]), monkeypatch)
+    monkeypatch.setattr(job_running, "_is_left", lambda holder: True)
+    monkeypatch.setattr(job_running, "Wait", Passing)
+    monkeypatch.setattr(job_running, "time", SimpleNamespace(monotonic=lambda: now))
+    lock.acquire()
+    assert (lock.holders, 20 <= now < 21) == (["own"], True)
 
 
 @pytest.mark.parametrize("own", [0, 2])
