@@ -3,6 +3,7 @@ effect."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,13 @@ IMPATIENT = (
     "from streambench.job import signals; signals._PATIENCE_S = 0.01; from streambench.cli.app import main; "
     "main()"
 )
+
+
+def await_stuck(project: Project) -> None:
+    """Wait until nothing that is raised ends the task: it tells a moment before it locks, for example."""
+    process = psutil.Process(project.await_reached())
+    while process.status() != psutil.STATUS_SLEEPING:
+        os.sched_yield()
 
 
 def heard(job: subprocess.Popen[str]) -> None:
@@ -54,7 +62,7 @@ def test_a_third_signal_ends_a_task_that_cannot_be_stopped(project: Project, tas
     project.pipes()
     project.configure({"task.class": f"task.py:{task}"})
     with project.start("run", "job.properties", "--quiet") as job:
-        project.await_reached()
+        await_stuck(project)
         job.send_signal(INT)
         heard(job)
         job.send_signal(INT)
@@ -78,7 +86,7 @@ def test_a_second_signal_ends_it_a_moment_later(
     project.configure({"task.class": f"task.py:{task}"})
     monkeypatch.setattr(project, "command", lambda *arguments: [sys.executable, "-c", IMPATIENT, *arguments])
     with project.start("run", "job.properties", "--quiet") as job:
-        project.await_reached()
+        await_stuck(project)
         job.send_signal(number)
         heard(job)
         job.send_signal(number)
