@@ -58,12 +58,18 @@ def _function_of(
     made = parse(f"def {_CELL}({named}): return {_LOCALS}()")
     function = made.body[0]
     assert isinstance(function, ast.FunctionDef)
-    function.body[:0] = _publishing(tree.body)
+    of_the_future = [each for each in tree.body if _is_of_the_future(each)]
+    made.body[:0] = of_the_future  # these have to stand first
+    function.body[:0] = _publishing([each for each in tree.body if each not in of_the_future])
     found: dict[str, Any] = {}
     exec(compile(made, filename, "exec"), notebook, found)
     cell: FunctionType = found[_CELL]
     cell.__code__ = _as_of_a_module(cell.__code__).replace(co_name="<module>", co_qualname="<module>")
     return cell
+
+
+def _is_of_the_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _publishing(statements: list[ast.stmt]) -> list[ast.stmt]:

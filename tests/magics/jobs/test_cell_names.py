@@ -109,7 +109,8 @@ def test_the_notebook_sees_what_a_task_binds_by_global(ip_empty: Shell) -> None:
 def test_names_are_bound_in_the_notebook_while_the_cell_runs(ip_empty: Shell) -> None:
     """msgspec and dataclasses look up annotations in the module of a class."""
     ip_empty.run(
-        "%%streamtask t\nimport msgspec\ntry:\n    class Item(msgspec.Struct):\n        n: int\n"
+        "%%streamtask t\nfrom __future__ import annotations\nimport msgspec\n"
+        "try:\n    class Item(msgspec.Struct):\n        n: int\n"
         "    class Order(msgspec.Struct):\n        items: list[Item]\n"
         "    decoder = msgspec.json.Decoder(Order)\nfinally:\n    pass\n"
         "def process(envelope, collector, coordinator):\n    return decoder.decode(envelope)\n"
