@@ -48,7 +48,7 @@ KEYS_MOVE = (
     "From now on, many keys go to other partitions than before. What a job keeps for a key stays with the "
     "task that had it: for keys that move to another task, counts and other state start from zero."
 )
-"""What to say once a stream has grown."""
+"""The remark once a stream has grown."""
 
 WRAPPERS = {"samza.landing": "streambench.system.landing:landed"}
 """Settings of any system, and the function ``(systems, config, system, factory)`` that returns the factory to
