@@ -104,8 +104,8 @@ def _as_of_a_module(code: CodeType) -> CodeType:
 def _is_shared(top: symtable.SymbolTable, tree: ast.Module) -> bool:
     """True where the names of a cell cannot be its own."""
     tables = [top, *inner_tables(top)]
-    imports = [name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
-    return "*" in imports or any(map(_declares_globals, tables))
+    imported = {node.name for node in ast.walk(tree) if isinstance(node, ast.alias)}
+    return "*" in imported or any(map(_declares_globals, tables))
 
 
 def _declares_globals(table: symtable.SymbolTable) -> bool:

@@ -165,6 +165,7 @@ def test_a_cell_that_is_no_module_is_refused_before_it_runs(ip_empty: Shell) -> 
 
 def test_names_that_come_with_a_star_are_found(ip_empty: Shell) -> None:
     ip_empty.run(
-        "%%streamtask t\nfrom math import *\ndef process(envelope, *_):\n    return floor(envelope)\n"
+        "%%streamtask t\ntry:\n    from math import *\nfinally:\n    pass\n"
+        "def process(envelope, *_):\n    return floor(envelope)\n"
     )
     assert ip_empty.names["t"].process(1.5, None, None) == 1
