@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import pickle
+import queue
 import signal
 import socket
 import subprocess
@@ -52,6 +53,9 @@ log = logging.getLogger(__name__)
 
 _HOME = str(Path(__file__).parents[2])
 _KILL_AFTER_S = 5.0
+# A callback may keep the thread that reads the reports.
+_ANSWER_WITHIN_S = 1.0
+_STOP, _ASK = b"!", b"?"
 
 
 class Died(Struct, frozen=True):
@@ -93,6 +97,7 @@ class Processes:
         self._deadline: float | None = None
         self._stopping = threading.Event()
         self._woken, self._waker = Pipe(duplex=False)
+        self._asked: queue.SimpleQueue[queue.SimpleQueue[str]] = queue.SimpleQueue()
         self._is_unsure = False
         self._shown = 0.0
 
@@ -100,10 +105,19 @@ class Processes:
         """Have all containers stop cleanly. From any thread, at any time."""
         self._stopping.set()
         with contextlib.suppress(OSError):
-            self._waker.send_bytes(b"!")
+            self._waker.send_bytes(_STOP)
 
     def under_way(self) -> str:
-        """The calls that a stop waits for, in words."""
+        """The calls that a stop waits for, in words; by all reports that had arrived when it was asked. From
+        any thread but that of ``run``."""
+        answer: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._asked.put(answer)
+        with contextlib.suppress(OSError, queue.Empty):
+            self._waker.send_bytes(_ASK)
+            return answer.get(timeout=_ANSWER_WITHIN_S)
+        return self._reported_calls()
+
+    def _reported_calls(self) -> str:
         return awaited([each.initialising for each in self._handles if each.is_open and each.initialising])
 
     def kill(self) -> None:
@@ -123,8 +137,9 @@ class Processes:
         finally:
             for handle in self._handles:
                 handle.end()
-            self._woken.close()
             self._waker.close()
+            self._woken.close()
+            self._answer_askers()
         if self._failure is not None:
             raise self._failure.error()
         if self._problem is not None:
@@ -132,16 +147,15 @@ class Processes:
         return [handle.run for handle in self._handles if handle.run is not None]
 
     def _listen(self) -> None:
-        ready = wait(
-            [self._woken, *(handle.child.connection for handle in self._handles if handle.child is not None)],
-            self._time_left(),
-        )
+        ready = wait([self._woken, *self._connections()], self._time_left())
         if self._woken in ready:
-            self._woken.recv_bytes()
-            self._stop_all()
-        for handle in self._handles:
-            if handle.child is not None and handle.child.connection in ready:
-                self._receive(handle, handle.child)
+            if self._woken.recv_bytes() == _STOP:
+                self._stop_all()
+            else:
+                self._receive_all()
+                self._answer_askers()
+                return
+        self._receive_from(ready)
         now = time.monotonic()
         if self._deadline is not None and now >= self._deadline:
             for handle in self._handles:
@@ -150,6 +164,24 @@ class Processes:
             if handle.due is not None and now >= handle.due:
                 self._start_again(handle)
         self._show()
+
+    def _connections(self) -> list[Connection[Any, Any]]:
+        return [handle.child.connection for handle in self._handles if handle.child is not None]
+
+    def _receive_from(self, ready: Sequence[object]) -> None:
+        for handle in self._handles:
+            if handle.child is not None and handle.child.connection in ready:
+                self._receive(handle, handle.child)
+
+    def _receive_all(self) -> None:
+        """Read all reports that have arrived."""
+        while ready := wait(self._connections(), 0):
+            self._receive_from(ready)
+
+    def _answer_askers(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._asked.get_nowait().put(self._reported_calls())
 
     def _time_left(self) -> float | None:
         """Seconds until the next deadline; None where only a report is waited for."""

@@ -25,6 +25,13 @@ IMPATIENT = (
     "main()"
 )
 
+# Reads no report of its containers before a stop was asked for.
+INATTENTIVE = (
+    "from streambench.job.processes import Processes; receive = Processes._receive; "
+    "Processes._receive = lambda self, *report: self._stopping.wait() and receive(self, *report); "
+    "from streambench.cli.app import main; main()"
+)
+
 
 def await_stuck(project: Project) -> None:
     """Wait until nothing that is raised ends the task: it tells a moment before it locks, for example."""
@@ -53,6 +60,25 @@ def test_a_stop_in_an_init_names_it_however_the_job_runs(project: Project, share
         assert "stopping after the init of " in said and "Partition 1; Ctrl-C once more" in said
         (project.directory / "gate").write_text("")
         job.communicate()
+    assert job.returncode == 0
+
+
+def test_a_stop_names_an_init_whose_report_was_not_read_yet(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.fill(10)
+    project.pipes()
+    project.configure({"task.class": "task.py:Prepares", "job.container.count": 2})
+    command = [sys.executable, "-c", INATTENTIVE]
+    monkeypatch.setattr(project, "command", lambda *arguments: [*command, *arguments])
+    with project.start("run", "job.properties", "--quiet") as job:
+        project.await_reached()
+        job.send_signal(INT)
+        assert job.stderr is not None
+        said = job.stderr.readline()
+        (project.directory / "gate").write_text("")
+        job.communicate()
+    assert "stopping after the init of " in said and "Partition 1; Ctrl-C once more" in said
     assert job.returncode == 0
 
 
