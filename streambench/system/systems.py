@@ -54,6 +54,7 @@ WRAPPERS = {"samza.landing": "streambench.system.landing:landed"}
 """Settings of any system, and the function ``(systems, config, system, factory)`` that returns the factory to
 use in place of the system's own. It is imported where the setting stands."""
 
+_NOT_FEWER = "; a stream can get more of them, not fewer"
 _Named = TypeVar("_Named", SystemStream, SystemStreamPartition)
 
 
@@ -348,9 +349,7 @@ class Systems:
         admin = self.admin(stream.system)
         before = admin.partition_count(stream)
         if partitions < before:
-            raise StreamExistsError(
-                f"{stream} has {before} partitions; a stream can get more of them, not fewer"
-            )
+            raise StreamExistsError(f"{stream} has {before} partitions{_NOT_FEWER}")
         admin.grow(stream, partitions)
         return before
 
@@ -359,7 +358,7 @@ class Systems:
         if wanted == present or type(self.admin(stream.system)).grow is SystemAdmin.grow:
             return ""  # the latter: this kind of system cannot
         if wanted < present:
-            return "; a stream can get more of them, not fewer"
+            return _NOT_FEWER
         command = self._config.command(f"streams grow {stream} --partitions {wanted}")
         return f"; '{command}' gives it as many"
 
