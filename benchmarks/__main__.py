@@ -8,56 +8,24 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 import typer
 from rich.console import Console
 
+from streambench.cli.bench import PARTS, Full, Json, Messages, Parts, Rounds, check_parts
 from streambench.errors import MissingExtraError, StreambenchError
 
 from .report import Figure, as_json, heading, row
 
-_PARTS = (
-    "container",
-    "batches",
-    "metrics",
-    "history",
-    "debugger",
-    "panel",
-    "partitions",
-    "log",
-    "network",
-    "webhook",
-    "commit",
-    "latency",
-    "stores",
-    "kafka",
-    "processes",
-    "spark",
-    "frames",
-    "amqp",
-)
 _MODULES = {"spark": "on_spark"}
 
 
 def main(
-    parts: Annotated[
-        list[str] | None, typer.Argument(help=f"What to measure: {', '.join(_PARTS)}. Default: all of it.")
-    ] = None,
-    messages: Annotated[
-        int, typer.Option(metavar="N", min=12_000, help="How many messages each run has.")
-    ] = 500_000,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How often each is run; the best counts.")
-    ] = 5,
-    full: Annotated[
-        bool, typer.Option("--full", help="Latency: let the stream grow to 1 GB, not only to 10 MB.")
-    ] = False,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the figures to this file, too.")
-    ] = None,
-) -> None:
+    parts: Parts = None, messages: Messages = 500_000, rounds: Rounds = 5, full: Full = False,
+    json: Json = None,
+) -> None:  # fmt: skip
     """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one
     process.
 
@@ -67,9 +35,7 @@ def main(
 
         streambench bench log stores --rounds 3
     """
-    unknown = [part for part in parts or [] if part not in _PARTS]
-    if unknown:
-        raise typer.BadParameter(f"there is no {unknown[0]}; there are {', '.join(_PARTS)}")
+    check_parts(parts)
     console = Console()
     figures: list[Figure] = []
     modules = {part: _module(part) for part in parts} if parts else dict(_installed(console))
@@ -96,7 +62,7 @@ def main(
 
 def _installed(console: Console) -> Iterator[tuple[str, Any]]:
     """All parts whose packages are installed; which are left out is told."""
-    for part in _PARTS:
+    for part in PARTS:
         try:
             yield part, _module(part)
         except typer.BadParameter as error:
