@@ -132,7 +132,8 @@ class CheckpointManager(ABC):
     ``atomic``: the kind of systems (``SystemProducer.atomic``) to which messages can be written in one atomic
     step with checkpoints, by ``commit``. None: none, so that the guarantee is at-least-once.
 
-    ``lease_s``: the seconds for which the lease of a process outlives it.
+    ``lease_s``: the seconds for which the lease of a process outlives it; twice as many where it was killed
+    while it took another one.
 
     ``directory``: the job's own directory, where the checkpoints are files in one: what else the job keeps
     lies there by default. ``deployments``: the stream for the history of deployments, where the checkpoints
@@ -225,7 +226,7 @@ class CheckpointManager(ABC):
 
     def lease_holders(self) -> list[LeaseHolder]:
         """The processes that hold leases of the job, this one included, the first ones in front. One that was
-        killed is among them for up to ``lease_s`` seconds. Raises StreamSystemError."""
+        killed is among them until its lease has ended (``lease_s``). Raises StreamSystemError."""
         return []
 
     @abstractmethod

@@ -91,13 +91,14 @@ def check_leases(
         holders = _concerned(config, manager, container, [each for each in found if each.name != own])
         older = [each for each in holders if since_ms is None or each.since_ms <= since_ms]
         at_work = [each for each in older if not _is_left(each)]
-        until = until or time.monotonic() + _LEASES * manager.lease_s + _LATE_S
+        longest_s = _LEASES * manager.lease_s
+        until = until or time.monotonic() + longest_s + _LATE_S
         if not holders:
             return
         if at_work or time.monotonic() >= until:
             holder = (at_work or holders)[0]
             doing = "is being deployed" if holder.work == "deploy" else "is running: it is run"
-            more = f"; if it was killed, its lease ends {manager.lease_s:.0f} s after its death"
+            more = f"; if it was killed, its lease ends within {longest_s:.0f} s of its death"
             raise running_error(job, f"{doing} by {holder}", command, more)
         wait = wait or Wait(f"{job}: waiting for the end of the lease of {holders[0]}")
         wait.pause(_AGAIN_S)
