@@ -283,6 +283,7 @@ class StreamMagics(
         if not args.now:
             require_no_branch(job, "stop")
         with self._running(job):
+            job.report_takeover()
             if args.now and not job.pause(_MOMENT_S):
                 self._give_up(job)
                 return

@@ -213,6 +213,11 @@ class CheckpointManager(ABC):
         """Raise FencedError where it is known already that another process has taken over. Costs next to
         nothing."""
 
+    def is_replaced(self) -> bool:
+        """True where another process seems to have taken over; ``check`` confirms it. May be called on any
+        thread. A manager overrides it where that takes no network."""
+        return False
+
     def take_lease(self, work: Work, container: int | None = None) -> str:
         """Have other processes see, from now on until ``close``, that this one works for the job. Returns the
         name of the lease; empty where there are none, as where claims are locks, which show the same.

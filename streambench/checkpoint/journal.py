@@ -236,9 +236,13 @@ class JournalCheckpointManager(CheckpointManager):
 
     def check(self) -> None:
         claim = self._claim
-        if claim is not None and claim.record_log.path(claim.last.number + 1).exists():
+        if claim is not None and self.is_replaced():
             with self._records.translated_errors():
                 raise self._fenced(claim)
+
+    def is_replaced(self) -> bool:
+        claim = self._claim
+        return claim is not None and claim.record_log.path(claim.last.number + 1).exists()
 
     def _missing_record(self, generation: int, sequence: int) -> Path | None:
         claim = self._claimed()

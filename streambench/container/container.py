@@ -36,7 +36,7 @@ from streambench.container.tasks.task_instance import check_task
 from streambench.container.timers import AT_END, WindowsLeft
 from streambench.container.trace import Trace
 from streambench.descriptors import limit_error
-from streambench.errors import ConfigError, ContainerStateError, do_all
+from streambench.errors import ConfigError, ContainerStateError, FencedError, do_all
 from streambench.metrics.registry import Reading
 from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
 from streambench.planning.model import PlannedContainer
@@ -278,6 +278,30 @@ class Container(ContainerView):
             self._loop.paused = True
         self.failure_hold.forget()
         self._resources.release(lambda: None)
+
+    @property
+    def is_released(self) -> bool:
+        """True once everything is released: it has stopped, or failed and is not held."""
+        return self._resources.is_released
+
+    @property
+    def is_replaced(self) -> bool:
+        """True where another process seems to have taken it over. May be read on any thread."""
+        return self._runtime is not None and self._runtime.checkpoints.is_replaced()
+
+    def fail_if_replaced(self) -> None:
+        """Fail between two runs, as a run would, where another process has taken over. All is released then,
+        without a commit, and nothing more is sent. Raises FencedError."""
+        self._check_still()
+        if self.state == "running":
+            self._drive(self.runtime.outbox.check)
+        elif self.failure_hold.is_held:
+            try:
+                self.runtime.outbox.check()
+            except FencedError as error:
+                self.status.reason = str(error)
+                self.failure_hold.end()
+                raise
 
     @property
     def has_begun(self) -> bool:

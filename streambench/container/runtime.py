@@ -42,6 +42,7 @@ class Resources:
         self.writers: list[Callable[[], None]] = []
         self.checkpoints: CheckpointManager | None = None
         self.reporting: Reporting | None = None
+        self.is_released = False
         self._status = status
 
     def release(self, close_tasks: Callable[[], None], *, finish_pending: bool = False) -> None:
@@ -59,7 +60,10 @@ class Resources:
         if self.reporting is not None:
             steps.append(self.reporting.stop)
         steps.append(status.systems.close)
-        do_all(steps)
+        try:
+            do_all(steps)
+        finally:
+            self.is_released = True
 
     def report_final(self) -> None:
         """Report to the metrics reporters how the container ended."""

@@ -129,6 +129,11 @@ class TaskStores:
         """The stores of the job, by name."""
         return self._definitions
 
+    @property
+    def locks_files(self) -> bool:
+        """True where stores keep files that one process at a time can open."""
+        return any(store.engine.locks_files for stores in self._stores.values() for store in stores.values())
+
     def stores(self, task: str) -> dict[str, TaskStore]:
         """The stores of a task, by name."""
         return self._stores[task]

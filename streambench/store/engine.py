@@ -46,6 +46,9 @@ class StoreEngine(ABC):
     """True where reading costs no more than a dict: then there is a cache above it only where
     ``stores.<n>.object.cache.size`` asks for one."""
 
+    locks_files: ClassVar[bool] = False
+    """True where it keeps files that one process at a time can open: a start of the job waits for them."""
+
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, None where it has none."""

@@ -13,6 +13,10 @@ class Layer(StoreEngine):
     def __init__(self, engine: StoreEngine) -> None:
         self.engine = engine
 
+    @property
+    def locks_files(self) -> bool:  # type: ignore[override]
+        return self.engine.locks_files
+
     def get(self, key: bytes) -> bytes | None:
         return self.engine.get(key)
 

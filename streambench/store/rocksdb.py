@@ -33,6 +33,10 @@ _MARKER = b"m"
 _UNDO = b"u"
 _OPEN_FILES = 256
 _PATIENCE_S = 30.0
+#: A container of this process that another thread drives, or a session watches, has noticed by then.
+_OWN_PATIENCE_S = 5.0
+#: A former holder that notices at once needs no warning.
+_SILENT_S = 2.0
 _LOOK_EVERY_S = 0.05
 _OURS = "current process"
 #: Errors that are no fault of the files, which must not be thrown away for them.
@@ -62,10 +66,14 @@ class _Patience:
 
     def is_over(self) -> bool:
         """True once the time since the first call is up."""
+        return self.has_passed(self.seconds)
+
+    def has_passed(self, seconds: float) -> bool:
+        """True once so many seconds have passed since the first call."""
         now = time.monotonic()
         if self._began is None:
             self._began = now
-        return now - self._began >= self.seconds
+        return now - self._began >= seconds
 
 
 class RocksDbEngine(RewindableEngine):
@@ -77,6 +85,8 @@ class RocksDbEngine(RewindableEngine):
     As long as nothing is marked, nothing has to outlive the process, and RocksDB's write-ahead log is left
     out.
     """
+
+    locks_files = True
 
     def __init__(
         self,
@@ -238,28 +248,32 @@ class RocksDbEngine(RewindableEngine):
             self.clear()
 
     def _opened_when_free(self) -> Rdict:
-        """Open the files as soon as no other process holds them.
+        """Open the files as soon as no other container holds them.
 
-        The other process may be the container's former holder. It releases them as soon as it notices that
-        it was replaced: after its message, or never, if it is frozen."""
-        is_reported = False
+        The other one may be the container's former holder. It releases them as soon as it notices that it was
+        replaced: after its message, or never, if its process is frozen. One of this process that nothing
+        drives never notices either: its error is raised."""
+        is_reported, own = False, _Patience(min(self._patience.seconds, _OWN_PATIENCE_S))
         while True:
             try:
                 db = self._opened()
                 self._remove_others()
                 return db
             except Exception as error:
-                if not _is_locked(error) or _OURS in str(error):
+                if not _is_locked(error) or (_OURS in str(error) and own.is_over()):
                     raise
-            if self._patience.is_over():
+                is_ours = _OURS in str(error)
+            if not is_ours and self._patience.is_over():
                 return self._opened_beside()
-            if not is_reported:
+            if not (is_ours or is_reported) and self._patience.has_passed(_SILENT_S):
                 is_reported = True
                 log.warning(
-                    "%s: %s is in use by another process, which may be about to stop: waiting for it, %g s "
-                    "at most; to stop the job there ends the wait",
+                    "%s: %s is in use by another process, which has not released it in %g s: waiting for it, "
+                    "%g s at most. It may be frozen, in the middle of a message, or in a branch; to stop the "
+                    "job there ends the wait",
                     self._what,
                     self._directory,
+                    _SILENT_S,
                     self._patience.seconds,
                 )
             time.sleep(_LOOK_EVERY_S)

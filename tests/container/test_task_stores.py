@@ -14,6 +14,7 @@ import streambench as sb
 from streambench.container.task_stores import RestoreProgress, TaskStores
 from streambench.errors import ConfigError, FencedError, MessageTooLargeError, StoreError
 from streambench.planning.checkpoint_managers import checkpoint_manager
+from streambench.store import rocksdb
 from streambench.system import producers_applier
 from streambench.testing import ManualClock, run_job
 from tests.container.stateful import Job, Keep, held, restored, with_systems
@@ -245,7 +246,8 @@ def test_a_store_without_a_changelog_is_empty_at_every_start(tmp_path: Path) -> 
     assert job.run(("c", "1")) == {"c": "1"}
 
 
-def test_files_in_use_are_an_error_that_names_them(tmp_path: Path) -> None:
+def test_files_in_use_are_an_error_that_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb, "_OWN_PATIENCE_S", 0.0)
     job = Job(tmp_path, {"job.logged.store.base.dir": tmp_path / "files"})
     first = job.container()
     with pytest.raises(

@@ -90,10 +90,12 @@ def test_files_of_a_process_that_is_about_to_let_go_of_them_are_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(rocksdb.time, "sleep", lambda seconds: holder.communicate())
+    monkeypatch.setattr(rocksdb, "_SILENT_S", 0.0)
     engine = RocksDbEngine(tmp_path / "db")
     assert [each.getMessage() for each in caplog.records] == [
-        f"a store: {tmp_path / 'db'} is in use by another process, which may be about to stop: waiting for "
-        "it, 30 s at most; to stop the job there ends the wait"
+        f"a store: {tmp_path / 'db'} is in use by another process, which has not released it in 0 s: waiting "
+        "for it, 30 s at most. It may be frozen, in the middle of a message, or in a branch; to stop the job "
+        "there ends the wait"
     ]
     assert (engine.marked(), engine.get(b"a")) == (b"first", b"1")
     engine.close()
@@ -131,8 +133,12 @@ def test_beside_files_in_use_new_ones_are_made_until_they_are_free(
 
 
 def test_the_stores_of_a_container_wait_together_instead_of_in_turn(
-    holder: subprocess.Popen[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    holder: subprocess.Popen[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(rocksdb, "_SILENT_S", 0.0)
     factory, config = RocksDbEngineFactory(), Config({"task.shutdown.ms": 1})
     for _ in range(3):
         factory.get_engine("s", "Partition 0", config, tmp_path / "db").close()

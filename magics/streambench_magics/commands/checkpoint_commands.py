@@ -89,6 +89,7 @@ class CheckpointCommands(JobCommands):
         if args.what[2:]:
             raise MagicError(f"a job and a place, at most; {PARSERS['rewind'].usage_line()}")
         require_no_branch(job, "rewind")
+        self._report_takeover(job)
         session = job.session
         is_open = session is not None and (job.alive or session.can_resume)
         with planned(job, args.what[-1], unsaid if is_open else _warn) as rewind:

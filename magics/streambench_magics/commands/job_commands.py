@@ -54,6 +54,11 @@ class JobCommands:
                     f"{what} again on a copy, to rebuild the state: prints come twice, outputs do not"
                 )
 
+    def _report_takeover(self, job: Job) -> None:
+        """Raise FencedError, once, where another process has taken it over while it was paused."""
+        with self._running(job):
+            job.report_takeover()
+
     def _stop_job(self, job: Job, note: str, where: str = "") -> None:
         """Commit and stop a job that goes on elsewhere, or at another place. ``note``: below its panel."""
         was_alive = job.alive

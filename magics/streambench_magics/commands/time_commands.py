@@ -128,6 +128,7 @@ class TimeCommands(JobCommands):
 
     def _swap(self, args: Namespace) -> None:
         job = self.bench.job(args.name)
+        self._report_takeover(job)
         if not args.undo:
             self._swap_job(job, args)
             return

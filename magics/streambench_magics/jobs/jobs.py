@@ -154,7 +154,8 @@ class Job:
     def takeover_notice(self, *, is_created: bool = False) -> str:
         """The processes that its next start takes it over from, to be shown before that. Empty where there
         are none, or they were shown before. ``is_created``: nothing starts yet."""
-        if self.alive or (self.session is not None and self.session.can_resume):
+        session = self.session
+        if self.alive or (session is not None and (session.can_resume or session.is_takeover_unreported)):
             return ""
         before, self._shown_elsewhere = self._shown_elsewhere, self.elsewhere
         if self._shown_elsewhere in ("", before):
@@ -235,10 +236,16 @@ class Job:
         the start."""
         Container.from_config(self.config, self.task)
 
+    def report_takeover(self) -> None:
+        """Raise FencedError, once, where another process has taken it over while it was paused here."""
+        if self.session is not None:
+            self.session.report_takeover()
+
     def start(self) -> bool:
         """Have a started container; whether this began again after a stop or a failure. In the past nothing
-        happens. Raises what ``Container.start`` raises."""
+        happens. Raises what ``Container.start`` and ``report_takeover`` raise."""
         with self._lock:
+            self.report_takeover()
             if self.alive or (self.session is not None and not self.session.live):
                 return False
             if self.session is not None and self.session.can_resume:
@@ -399,6 +406,7 @@ class Job:
         )
 
     def commit(self) -> None:
+        self.report_takeover()
         if not self.alive:
             was = "has failed" if self.state == "failed" else f"is {self.state}"
             raise MagicError(f"{self.name} {was}: there is nothing to commit")

@@ -17,9 +17,10 @@ def planned(job: Job, where: str, warn: Callable[[str], object]) -> AbstractCont
 
 def rewind_and_start(job: Job, where: str, say: Callable[[str], object]) -> None:
     """Stop a job with a commit, rewind it, and start it there. Nothing is stopped where the place is none.
-    ``say`` gets a line where the job runs elsewhere, before it ends there. Raises MagicError in a branch, and
-    what ``Rewind.add`` raises."""
+    ``say`` gets a line where the job runs elsewhere, before it ends there. Raises MagicError in a branch,
+    FencedError where it was taken over meanwhile, and what ``Rewind.add`` raises."""
     require_no_branch(job, "rewind")
+    job.report_takeover()
     with planned(job, where, unsaid):
         pass
     job.pause()

@@ -25,7 +25,7 @@ from streambench.debug.control.advance import Advance
 from streambench.debug.control.busy import Busy, busy_with
 from streambench.debug.control.driving import between_messages, notice_waiting
 from streambench.debug.control.pace import Pace
-from streambench.debug.control.stops import Stops
+from streambench.debug.control.takeover import TakenOver
 from streambench.debug.stopping.conditions import Condition, Conditional, ConditionError
 from streambench.debug.stopping.interrupt import GivenUp, clear_interrupts, interrupt_inside
 from streambench.debug.stopping.moment import Moment
@@ -45,7 +45,7 @@ _MOMENT_S = 2.0
 _LOOK_S = 0.01
 
 
-class Session(Stops):
+class Session(TakenOver):
     """Drives one container. All methods may be called from any thread.
 
     States: ``new`` until ``start``; ``paused`` when nothing moves; ``running`` while its thread drives the
@@ -116,6 +116,7 @@ class Session(Stops):
                 raise
 
         self._drive(start)
+        self._watch_claim()
 
     def step(
         self,

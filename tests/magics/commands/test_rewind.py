@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -130,6 +131,46 @@ def test_a_job_that_was_taken_over_says_how_to_take_it_back(summed: Shell) -> No
     assert "%stream step Sum takes it over again, at the last commit of that start" in said
     assert "it is taken over from there" in summed.run("%stream step")
     running.abandon()
+
+
+@pytest.fixture
+def taken_over(ip_empty: Shell) -> Iterator[tuple[Shell, Container]]:
+    """A paused job with a store in RocksDB, and the container that has taken it over."""
+    for cell in (
+        CONFIG.replace("memory", "rocksdb"),
+        "%stream streams create log.numbers --config kept",
+        "%stream send log.numbers 1 --config kept",
+        TASK,
+        "%stream create Sum --config kept --inputs log.numbers",
+        "%stream step",
+    ):
+        ip_empty.run(cell)
+    running = Container(ip_empty.magics.bench.job("Sum").config, ip_empty.names["Sum"])
+    running.start()
+    yield ip_empty, running
+    running.abandon()
+
+
+@pytest.mark.parametrize(
+    "command", ["step", "run", "commit", "stop", "wait", "pause", "rewind oldest", "swap"]
+)
+def test_the_next_command_says_that_a_paused_job_was_taken_over(
+    taken_over: tuple[Shell, Container], command: str
+) -> None:
+    shell, running = taken_over
+    said = shell.fails(f"%stream {command}")
+    assert f"process {os.getpid()}" in said and "has taken over" in said
+    assert "%stream step Sum takes it over again, at the last commit of that start" in said
+    assert running.state == "running" and not running.is_replaced
+
+
+def test_a_paused_job_that_was_taken_over_goes_on_with_a_second_step(
+    taken_over: tuple[Shell, Container],
+) -> None:
+    shell, running = taken_over
+    shell.fails("%stream step")
+    running.stop()
+    assert "Sum had failed; it goes on from its last checkpoint" in shell.run("%stream step")
 
 
 def test_a_job_that_has_failed_here_does_not_run_elsewhere(summed: Shell) -> None:
