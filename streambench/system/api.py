@@ -136,6 +136,12 @@ Sender = Callable[[str, OutgoingMessageEnvelope, Any, Any, int], None]
 the partition."""
 
 
+def accept(
+    source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+) -> None:
+    """The check of a system that refuses no message itself, and a sender that sends nothing."""
+
+
 Append = Callable[[tuple[Any, Any, None]], object]
 """Takes a message for one partition, as (key, message, None)."""
 

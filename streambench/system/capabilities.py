@@ -14,7 +14,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream, SystemStreamPartition
 from streambench.process_identity import ProcessIdentity
 from streambench.rows import Rows
-from streambench.system.api import SendColumns, SystemConsumer
+from streambench.system.api import SendColumns, Sender, SystemConsumer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +73,14 @@ class KnowingEnds(Protocol):
         """The upcoming offsets of partitions that were fenced, behind what was sent and flushed here, and
         behind nothing else. For systems that cannot fence: raises StreamSystemError where another producer
         has written since. What is left out is asked of the admin."""
+
+
+@runtime_checkable
+class SizeLimited(Protocol):
+    """A producer to streams whose limit for the size of a message a broker knows."""
+
+    def largest_message(self, stream: SystemStream) -> int | None:
+        """The limit in bytes, as the broker gave it to ``sender``; None where it did not."""
 
 
 @runtime_checkable
@@ -261,6 +269,21 @@ class Sized(Protocol):
 
     def bytes_between(self, ssp: SystemStreamPartition, first: str, end: str) -> int:
         """About how many bytes the messages from ``first`` up to, but not, ``end`` take."""
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """A factory of a system whose producers refuse some messages themselves."""
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        """A sender that sends nothing, and refuses what that of a producer refuses: it raises the same
+        SerdeError or MessageTooLargeError. Replays and simulated crashes call it.
+
+        It opens no connection and no file. ``config`` is perhaps one of another machine, without its secrets:
+        read only what limits messages. ``largest``: that of ``SizeLimited``, None where it is not known.
+        Raises ConfigError."""
 
 
 @runtime_checkable

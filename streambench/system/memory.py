@@ -333,3 +333,16 @@ class MemorySystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return MemoryAdmin(self._streams(system))
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        partition = Partition()
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, number: int
+        ) -> None:
+            partition.append(envelope, key, message)
+            partition.fields.clear()
+
+        return send

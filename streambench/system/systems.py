@@ -25,8 +25,15 @@ from streambench.errors import (
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import StreamsMetadata, SystemStream, SystemStreamPartition
 from streambench.suggestions import suggest
-from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.capabilities import ListsJobs, Receiving
+from streambench.system.api import (
+    Sender,
+    SystemAdmin,
+    SystemConsumer,
+    SystemFactory,
+    SystemProducer,
+    accept,
+)
+from streambench.system.capabilities import Checking, ListsJobs, Receiving
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +245,16 @@ class Systems:
     def producer(self, system: str, metrics: MetricsRegistry) -> SystemProducer:
         """A new producer of a system."""
         return load.call_promised(self.factory(system).get_producer, 2, system, self._config, metrics)
+
+    def check(self, stream: SystemStream, largest: int | None = None) -> Sender:
+        """A sender that sends nothing, and refuses what a producer itself refuses (``Checking``). Raises
+        ConfigError.
+
+        ``largest``: the size limit that a broker has given (``SizeLimited``)."""
+        factory = self.factory(stream.system)
+        if not isinstance(factory, Checking):
+            return accept
+        return factory.get_check(stream.system, self._config, stream, largest)
 
     def metadata(self, streams: Iterable[SystemStream]) -> StreamsMetadata:
         """The ``SystemAdmin.metadata`` of streams of any systems."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,13 +12,14 @@ import pytest
 
 from streambench.checkpoint.memory import MemoryCheckpointManager
 from streambench.config import Config
-from streambench.errors import ConfigError
+from streambench.errors import ConfigError, SerdeError
 from streambench.job.shareable import check_shareable
 from streambench.metrics.registry import MetricsRegistry
+from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.planning.store_definitions import store_definitions
-from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
-from streambench.system.capabilities import StagedWrites
+from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer, accept
+from streambench.system.capabilities import Checking, StagedWrites
 from streambench.system.log.factory import LogSystemFactory
 from streambench.system.memory import MemoryAdmin, MemoryConsumer, MemoryProducer, MemoryStreams
 from streambench.system.systems import BUILTIN, Systems, abilities_of, keepers, kind_name
@@ -145,3 +147,22 @@ def test_the_page_of_plug_ins_lists_the_abilities_and_their_defaults() -> None:
     config = Config()
     assert listed.pop("creates_streams") == str(Plain().creates_streams)
     assert listed == {name: str(getattr(abilities_of(config, "none"), name)) for name in ABILITIES}
+
+
+def test_each_kind_that_comes_with_streambench_checks_its_messages() -> None:
+    assert all(isinstance(Systems(of(kind)).factory("mine"), Checking) for kind in BUILTIN)
+
+
+def test_a_landed_system_refuses_what_its_own_producer_refuses(tmp_path: Path) -> None:
+    landing = {"systems_mine_samza_landing": "log", "systems_log_samza_factory": "log"}
+    stream = SystemStream("mine", "t")
+    for factory, is_refused in (("tcp", True), (Pipe, False)):
+        systems = Systems(of(factory, **landing, systems_log_path=tmp_path))
+        check = systems.check(stream)
+        with pytest.raises(SerdeError, match="newline") if is_refused else nullcontext():
+            check("", OutgoingMessageEnvelope(stream, b"1\n2"), None, b"1\n2", 0)
+        systems.close()
+
+
+def test_a_kind_without_a_check_refuses_nothing() -> None:
+    assert Systems(of(Plain)).check(SystemStream("mine", "t")) is accept

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.amqp.settings import SETTINGS, Settings
-from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.amqp.settings import SETTINGS, Queues, Settings, SizeLimit, Topology
+from streambench.system.api import Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 
 
 class AmqpSystemFactory(SystemFactory):
@@ -48,13 +49,35 @@ class AmqpSystemFactory(SystemFactory):
 
         return AmqpAdmin(settings)
 
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        _require_pika(system, config)
+        from streambench.system.amqp.outgoing import Routing, encoder
+
+        topology = Topology.read(config, system, stream.stream)
+        header = Queues.read(config, system, stream.stream).key_header
+        routing = Routing(topology.exchange or "", topology.routing_key, header)
+        encode = encoder(stream, routing, SizeLimit.read(config, system).max_message_bytes, None)
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            encode(envelope, key, message)
+
+        return send
+
 
 def _settings(system: str, config: Config) -> Settings:
     settings = Settings(system, config)
+    _require_pika(system, config)
+    return settings
+
+
+def _require_pika(system: str, config: Config) -> None:
     try:
         import pika  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"systems.{system}.samza.factory={config[f'systems.{system}.samza.factory']}", "amqp"
         ) from error
-    return settings

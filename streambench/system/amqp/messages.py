@@ -86,10 +86,10 @@ def to_send(
     timestamp: int | None,
     headers: Mapping[str, bytes] | None,
     key_header: str,
-    most: int,
+    most: int | None,
 ) -> tuple[pika.BasicProperties, bytes, int]:
     """A message for the broker, and its approximate size in bytes. ``most``: so many of them may stand beside
-    the body.
+    the body; None where that is not known.
 
     Raises SerdeError for all that AMQP cannot express: were it found out when it is sent, there would be no
     connection any more.
@@ -107,7 +107,7 @@ def to_send(
             raise SerdeError(f"{stream}: the timestamp {timestamp!r} {what}")
         table[_MILLISECONDS] = timestamp
         properties.timestamp = max(0, timestamp // 1000)
-    if size > most:
+    if most is not None and size > most:
         raise SerdeError(
             f"{stream}: key and headers have about {size:,} bytes, and the broker takes no more than "
             f"{most:,} of them"

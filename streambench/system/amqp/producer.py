@@ -10,19 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from streambench.errors import (
-    MessageTooLargeError,
-    StreambenchError,
-    StreamSystemError,
-    UnknownStreamError,
-    no_partition,
-)
+from streambench.errors import StreambenchError, StreamSystemError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.adapters import SenderProducer
 from streambench.system.amqp.broker import channel_to, check, topology_of
 from streambench.system.amqp.link import Link
-from streambench.system.amqp.messages import RESENT, ROUTING_KEY, short, to_send
+from streambench.system.amqp.messages import RESENT
+from streambench.system.amqp.outgoing import Routing, encoder
 from streambench.system.amqp.settings import Settings, StreamTopology
 from streambench.system.api import Sender
 
@@ -96,30 +91,18 @@ class AmqpProducer(SenderProducer):
             self._raise_failure()
 
     def _sender_to(self, stream: SystemStream, topology: StreamTopology) -> Sender:
-        queues, exchange, fixed = topology.queues, topology.exchange, topology.routing_key
-        mandatory, key_header = topology.mandatory, topology.key_header
-        most, most_beside = self._settings.max_bytes, self._link.frame_bytes
+        queues, exchange, mandatory = topology.queues, topology.exchange, topology.mandatory
+        routing = Routing(exchange, topology.routing_key, topology.key_header)
+        encode = encoder(stream, routing, self._settings.max_bytes, self._link.frame_bytes)
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
-            headers = envelope.headers
-            properties, body, size = to_send(
-                stream, key, message, envelope.timestamp, headers, key_header, most_beside
-            )
-            if len(body) > most:
-                limit = f"systems.{stream.system}.max.message.bytes={most}"
-                raise MessageTooLargeError(
-                    f"{stream}: a message of {len(body):,} bytes is larger than {limit}"
-                )
+            routing_key, properties, body, size = encode(envelope, key, message)
             if not exchange:
                 if partition >= len(queues):
                     raise no_partition(stream, partition, len(queues))
                 routing_key = queues[partition]
-            else:
-                routing_key = _routing_key(fixed, headers.get(ROUTING_KEY) if headers else None, key)
-                what = "the routing key (the message's key, unless something else is configured)"
-                short(stream, what, routing_key)
             self._put(_Message(stream, exchange, routing_key, mandatory, properties, body, size))
 
         return send
@@ -265,11 +248,3 @@ class AmqpProducer(SenderProducer):
     def _fail(self, error: StreambenchError) -> None:
         if self._failure is None:
             self._failure = error
-
-
-def _routing_key(fixed: str | None, given: bytes | None, key: Any) -> str:
-    """The routing key of a message: as configured, else the one that its headers name, else its key."""
-    if fixed is not None:
-        return fixed
-    routing_key = given if given is not None else key
-    return "" if routing_key is None else routing_key.decode("utf-8", "replace")

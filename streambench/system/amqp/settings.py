@@ -23,6 +23,15 @@ _URL = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class SizeLimit(SystemSettings):
+    """The limit for the size of messages."""
+
+    max_message_bytes: int = setting(
+        128 << 20, "the most that a message may have; for the broker to allow, too", least=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Connecting(SystemSettings):
     """The broker of a system, and how long it is waited for. The repr shows no values."""
 
@@ -33,9 +42,6 @@ class Connecting(SystemSettings):
     )
     acknowledge_ms: int = setting(
         250, "the container commits at least so often, so that the broker is answered", least=1
-    )
-    max_message_bytes: int = setting(
-        128 << 20, "the most that a message may have; for the broker to allow, too", least=1
     )
     send_buffer_bytes: int = setting(
         32 << 20, "how much a sender keeps until the broker has confirmed it", least=1
@@ -112,7 +118,7 @@ class Topology(SystemSettings):
     )
 
 
-SETTINGS = SettingsTable("amqp", system=(Connecting,), both=(Queues,), streams=(Topology,))
+SETTINGS = SettingsTable("amqp", system=(Connecting, SizeLimit), both=(Queues,), streams=(Topology,))
 
 _QUOTED = "in a password, write %2F for a / and %40 for an @, %3F for a ? and %23 for a #"
 _LONGEST_NAME = 255
@@ -168,7 +174,7 @@ class Settings:
         self.patience_s = found.patience_ms / 1000
         self.connect_s = found.connect_timeout_ms / 1000
         self.acknowledge_ms = found.acknowledge_ms
-        self.max_bytes = found.max_message_bytes
+        self.max_bytes = SizeLimit.read(config, system).max_message_bytes
         self.send_buffer_bytes = found.send_buffer_bytes
         self.keeps = Queues.read(config, system).queue_type == "stream"
         """True if the queues of the system are streams: what was read stays, and can be read again."""

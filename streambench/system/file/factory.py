@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
+from streambench.errors import StreamSystemError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemFactory
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemFactory
 from streambench.system.file.admin import FileAdmin
 from streambench.system.file.consumer import FileConsumer
+from streambench.system.file.line_check import check_line
 from streambench.system.file.producer import FileProducer
-from streambench.system.file.streams import SETTINGS, FileStreams
+from streambench.system.file.streams import SETTINGS, FileSettings, FileStreams
 
 
 class FileSystemFactory(SystemFactory):
@@ -47,3 +50,21 @@ class FileSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> FileAdmin:
         return FileAdmin(FileStreams(system, config))
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        try:
+            files = FileStreams(system, config).partitions(stream.stream)
+        except StreamSystemError:
+            files = []  # a replay elsewhere
+        formats = {FileSettings.read(config, system, stream.stream).format, *(each.format for each in files)}
+        is_json = "jsonl" in formats
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            file = files[partition].path if partition < len(files) else stream
+            check_line(f"{stream}.{partition}", file, is_json=is_json, message=message)
+
+        return send

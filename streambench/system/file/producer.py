@@ -8,11 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError, no_tombstone
+from streambench.errors import SerdeError, StreamSystemError, UnknownStreamError
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.json_text import json_value
 from streambench.system.adapters import SenderProducer
 from streambench.system.api import Sender
+from streambench.system.file.line_check import check_line
 from streambench.system.file.source import PlainSource
 from streambench.system.file.streams import FileStreams, PartitionFile
 
@@ -89,21 +90,11 @@ class _Writer:
         self._unsynced = False
 
     def append(self, message: Any) -> None:
-        if message is None:
-            raise SerdeError(no_tombstone(self._file.name, "a file"))
-        if type(message) is not bytes:
-            raise SerdeError(
-                f"{self._file.name}: a line of a file is bytes, and this message is a "
-                f"{type(message).__name__}: set a serde, for "
-                f"example systems.{self._file.name.partition('.')[0]}.samza.msg.serde=json"
+        # The check costs a call: it is made only for what it can refuse.
+        if type(message) is not bytes or not message or b"\n" in message:
+            check_line(
+                self._file.name, self._file.path, is_json=self._file.format == "jsonl", message=message
             )
-        if b"\n" in message:
-            raise SerdeError(
-                f"{self._file.name}: this message holds a newline, and would be several lines of "
-                f"{self._file.path}"
-            )
-        if not message and self._file.format == "jsonl":
-            raise SerdeError(f"{self._file.name}: an empty message is no line of JSON")
         self._pending.append(message)
         self._size += len(message) + 1
         if self._size >= _PENDING_BYTES:

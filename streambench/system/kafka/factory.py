@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.checkpoint.api import CheckpointManager
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
+from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
+from streambench.system.api import Sender, SystemAdmin, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.capabilities import NamedWrite
-from streambench.system.kafka.settings import CHECKPOINTS, SETTINGS, TOPIC_KEYS, Settings
+from streambench.system.kafka.message_check import checked_size
+from streambench.system.kafka.settings import CHECKPOINTS, SETTINGS, TOPIC_KEYS, Settings, largest_message
 
 
 class KafkaSystemFactory(SystemFactory):
@@ -42,6 +44,19 @@ class KafkaSystemFactory(SystemFactory):
         from streambench.system.kafka.admin import KafkaAdmin
 
         return KafkaAdmin(settings)
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        limit = largest_message(config, stream, largest)
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            ssp = SystemStreamPartition(stream.system, stream.stream, partition)
+            checked_size(ssp, key, message, envelope.timestamp, envelope.headers, limit)
+
+        return send
 
     def get_checkpoint_manager(self, system: str, config: Config, job: str) -> CheckpointManager:
         """The checkpoints of a job, kept in a topic of its own."""

@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 
-from streambench.errors import (
-    ConfigError,
-    SerdeError,
-    StreamSystemError,
-    UnknownStreamError,
-    do_all,
-    shortened,
-)
+from streambench.errors import ConfigError, StreamSystemError, UnknownStreamError, do_all
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.rows import Rows
@@ -33,6 +26,7 @@ from streambench.system.kafka.clients import (
     replacement,
     unreachable,
 )
+from streambench.system.kafka.message_check import checked_size
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
@@ -118,7 +112,7 @@ class KafkaProducer(SenderProducer):
         if held is None:
             self._client(batch_size)
         ssps: dict[int, SystemStreamPartition] = {}
-        waiting, most, size_of = self._waiting, self._settings.buffer_bytes, self._limits.size
+        waiting, most = self._waiting, self._settings.buffer_bytes
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
@@ -127,21 +121,7 @@ class KafkaProducer(SenderProducer):
             if ssp is None:
                 ssp = ssps[partition] = SystemStreamPartition(stream.system, topic, partition)
             headers, time_ms = envelope.headers, envelope.timestamp
-            if type(key) is not bytes and key is not None:
-                raise _no_bytes(ssp, "key", key)
-            if type(message) is not bytes and message is not None:
-                raise _no_bytes(ssp, "message", message)
-            if time_ms is not None and (type(time_ms) is not int or not 0 <= time_ms < 1 << 63):
-                what = f"not {shortened(time_ms)} ({type(time_ms).__name__})"
-                raise SerdeError(f"{ssp}: Kafka takes a timestamp in whole milliseconds since 1970, {what}")
-            size = size_of(ssp, key, message, headers)
-            if size > limit:
-                raise self._limits.too_large(ssp, size)
-            if key is None and message is None:
-                raise SerdeError(
-                    f"{ssp}: a message with neither a key nor a value cannot be sent to Kafka from here; "
-                    "give it an empty value"
-                )
+            size = checked_size(ssp, key, message, time_ms, headers, limit)
             if held is not None:
                 rows = held.get(ssp)
                 if rows is None:
@@ -161,6 +141,9 @@ class KafkaProducer(SenderProducer):
             self._bytes += size
 
         return send
+
+    def largest_message(self, stream: SystemStream) -> int | None:
+        return self._limits.known(stream.stream)
 
     def fence(
         self, source: str, partitions: Collection[SystemStreamPartition], generation: int, epoch: int
@@ -339,10 +322,3 @@ class KafkaProducer(SenderProducer):
 
 def _is_written(waiting: _Waiting) -> bool:
     return bool(waiting.future.is_done and waiting.future.succeeded())
-
-
-def _no_bytes(ssp: SystemStreamPartition, what: str, value: object) -> SerdeError:
-    return SerdeError(
-        f"{ssp}: Kafka takes bytes, and this {what} is a {type(value).__name__}; name its samza.key.serde "
-        "or samza.msg.serde"
-    )

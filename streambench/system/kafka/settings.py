@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError
+from streambench.model import SystemStream
 from streambench.suggestions import suggest_or_list
 from streambench.system.settings import SettingsTable, SystemSettings, setting
 
@@ -198,6 +199,21 @@ class Settings(Struct, frozen=True, kw_only=True):
                     f"{key} is no setting of a topic; {suggest_or_list(key, TOPIC_KEYS)}", key=key
                 )
         return {**wanted, **self.streams.get(stream, {})}
+
+
+def largest_message(config: Config, stream: SystemStream, by_topic: int | None) -> int:
+    """The most bytes of a message to a stream, by its topic and by the requests of a producer.
+
+    ``by_topic``: the limit of the topic; None where it is not known. The one that the configuration gives to
+    a new topic counts then, if there is one. Raises ConfigError."""
+    key = f"systems.{stream.system}.streams.{stream.stream}.max.message.bytes"
+    if by_topic is None and config.text(key) is not None:
+        by_topic = _whole(config, key, config.required(key))
+    by_request, prefix = _REQUEST_BYTES, f"systems.{stream.system}.producer."
+    for each in config:
+        if each.startswith(prefix) and each.removeprefix(prefix).replace(".", "_") == "max_request_size":
+            by_request = _whole(config, each, config.required(each))
+    return by_request if by_topic is None else min(by_topic, by_request)
 
 
 def _servers(config: Config, key: str, text: str) -> tuple[str, ...]:

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from streambench.errors import MessageTooLargeError
-from streambench.model import SystemStreamPartition
-from streambench.rows import check_headers
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.settings import Settings
-
-_OVERHEAD = 100
-"""More bytes than a batch of one message has beside key, value and headers."""
 
 _LIMIT = (1 << 20) + 12  # Kafka's own default of max.message.bytes
 
@@ -36,20 +28,6 @@ class SizeLimits:
             )
         return limit
 
-    def size(
-        self,
-        ssp: SystemStreamPartition,
-        key: bytes | None,
-        message: bytes | None,
-        headers: Mapping[str, bytes] | None,
-    ) -> int:
-        """The bytes that a message takes, at most. Raises SerdeError where a header cannot be sent."""
-        size = _OVERHEAD + (len(key) if key else 0) + (len(message) if message else 0)
-        return size + check_headers(ssp, headers) + 10 * len(headers) if headers else size
-
-    def too_large(self, ssp: SystemStreamPartition, size: int) -> MessageTooLargeError:
-        """The error for a message of this size."""
-        return MessageTooLargeError(
-            f"{ssp}: a message of {size} bytes (key, value and headers); it takes {self.of(ssp.stream)}, by "
-            f"the topic's max.message.bytes or by systems.{ssp.system}.producer.max.request.size"
-        )
+    def known(self, topic: str) -> int | None:
+        """The limit where it was asked for, else None."""
+        return self._limits.get(topic)

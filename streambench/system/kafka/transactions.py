@@ -22,6 +22,7 @@ from streambench.model import SystemStreamPartition
 from streambench.rows import Rows
 from streambench.system.kafka.admin import KafkaAdmin
 from streambench.system.kafka.clients import abandon, as_ours, new_producer, slow_logged
+from streambench.system.kafka.message_check import message_size, too_large
 from streambench.system.kafka.settings import Settings
 from streambench.system.kafka.size_limit import SizeLimits
 from streambench.system.kafka.stall_detector import StallDetector
@@ -211,9 +212,9 @@ class _Sent:
         times = rows.timestamps[some] if rows.timestamps else [None] * len(keys)
         headers = rows.headers[some] if rows.headers else [None] * len(keys)
         for key, message, time_ms, named in zip(keys, rows.messages[some], times, headers, strict=True):
-            size = limits.size(ssp, key, message, named)
+            size = message_size(ssp, key, message, named)
             if size > limit:
-                raise limits.too_large(ssp, size)
+                raise too_large(ssp, size, limit)
             self.add(ssp, key, message, named, time_ms, size)
 
     def add(

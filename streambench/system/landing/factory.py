@@ -9,7 +9,8 @@ from streambench import imports as load
 from streambench.config import Config
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStream
-from streambench.system.api import SystemFactory, SystemProducer
+from streambench.system.api import Sender, SystemFactory, SystemProducer, accept
+from streambench.system.capabilities import Checking
 from streambench.system.landing.admin import LandedAdmin, LandedLog
 from streambench.system.landing.consumer import LandedConsumer
 from streambench.system.landing.receiver import Receiver
@@ -86,6 +87,13 @@ class LandedSystemFactory(SystemFactory):
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> SystemProducer:
         return load.call_promised(self.source.get_producer, 2, system, config, metrics)
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        if isinstance(self.source, Checking):
+            return self.source.get_check(system, config, stream, largest)
+        return accept
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LandedAdmin:
         """Raises ConfigError where there is nothing to be gained by landing."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemFactory
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemFactory
 from streambench.system.log.admin import LogAdmin
 from streambench.system.log.consumer import LogConsumer
+from streambench.system.log.message_check import MessageCheck
 from streambench.system.log.producer import LogProducer
 from streambench.system.log.settings import PATH, SETTINGS, Settings, configured_streams
 from streambench.system.log.staging import StagedWrite
@@ -36,6 +38,18 @@ class LogSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
         return LogAdmin(system, log_of(system, config))
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        check = MessageCheck(system, Settings.read(config, system).max_message_bytes)
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            check.header_bytes(stream, f"{stream}.{partition}", key, message, envelope.headers)
+
+        return send
 
     @contextmanager
     def staged_write(

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from streambench.errors import (
-    MessageTooLargeError,
-    SerdeError,
-    StreambenchError,
-    StreamSystemError,
-    described,
-)
+from streambench.errors import StreambenchError, StreamSystemError, described
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.rows import Rows, check_headers
@@ -25,6 +19,7 @@ from streambench.system.api import Append, PartitionAppenders, SendColumns, Send
 from streambench.system.log.arrays import as_one, binary_column, int64_column, longest_message, slices
 from streambench.system.log.columns import Bytes, as_columns
 from streambench.system.log.frame import SCHEMA
+from streambench.system.log.message_check import MessageCheck
 from streambench.system.log.partition import Partition
 from streambench.system.log.streams import Log
 
@@ -54,6 +49,8 @@ class _Pending:
 
     __slots__ = (
         "_has_extras",
+        "_header_bytes",
+        "_largest",
         "_producer",
         "_stream",
         "fields",
@@ -68,6 +65,7 @@ class _Pending:
         self, producer: LogProducer, stream: SystemStream, partition: Partition, identity: _Identity | None
     ) -> None:
         self._producer = producer
+        self._header_bytes, self._largest = producer.check.header_bytes, producer.check.largest
         self._stream = stream
         self.partition = partition
         self.identity = identity
@@ -78,22 +76,17 @@ class _Pending:
 
     def add(self, key: Any, value: Any, extras: _Extras | None) -> None:
         """Take a message of any kind. Raises SerdeError and MessageTooLargeError."""
-        producer = self._producer
-        size = 0
-        if key is not None:
-            if type(key) is not bytes:
-                raise self._not_bytes("key", key)
-            size = len(key)
-        if value is not None:
-            if type(value) is not bytes:
-                raise self._not_bytes("message", value)
-            size += len(value)
-        headers = 0 if extras is None else check_headers(self._stream, extras[1])
-        if size + headers > producer.largest:
-            raise producer.too_large(self.partition, size + headers)
+        headers = None if extras is None else extras[1]
+        # The check costs a call: without headers, it is made only for what it can refuse.
+        if (
+            headers
+            or type(value) is not bytes
+            or (key is not None and type(key) is not bytes)
+            or len(value) + len(key or b"") > self._largest
+        ):
+            self.size += self._header_bytes(self._stream, self.partition.name, key, value, headers)
         if extras is not None:
             self._has_extras = True
-            self.size += headers
         self.fields.extend((key, value, extras))
         self.append_if_full()
 
@@ -198,15 +191,6 @@ class _Pending:
         has_times, has_headers = (column.null_count < len(column) for column in (timestamps, headers))
         return keys, values, timestamps if has_times else None, headers if has_headers else None
 
-    def _not_bytes(self, what: str, value: object) -> SerdeError:
-        setting = "samza.key.serde" if what == "key" else "samza.msg.serde"
-        stream = self._stream
-        return SerdeError(
-            f"{stream}: a {what} that goes to a log must be bytes, not {type(value).__name__}; set "
-            f"systems.{stream.system}.{setting} "
-            f"or systems.{stream.system}.streams.{stream.stream}.{setting}, to json for example"
-        )
-
 
 class LogProducer(SystemProducer):
     """Writes to the streams of one log.
@@ -223,7 +207,7 @@ class LogProducer(SystemProducer):
     def __init__(self, system: str, log: Log, metrics: MetricsRegistry) -> None:
         self._system = system
         self._log = log
-        self.largest = log.settings.max_message_bytes
+        self.check = MessageCheck(system, log.settings.max_message_bytes)
         self.batch_bytes = log.settings.batch_bytes
         self.batch_messages = log.settings.batch_messages
         self._senders: dict[SystemStream, Sender] = {}
@@ -274,7 +258,7 @@ class LogProducer(SystemProducer):
         return list(taken.values())
 
     def check_sizes(self, rows: Rows) -> None:
-        keys, values, limit = rows.keys, rows.messages, self.largest
+        keys, values, limit = rows.keys, rows.messages, self.check.largest
         if (
             rows.headers is None
             and sum(max(map(len, filter(None, column)), default=0) for column in (keys, values)) <= limit
@@ -284,7 +268,7 @@ class LogProducer(SystemProducer):
         for key, value, headers in zip(keys, values, rows.headers or itertools.repeat(None), strict=False):
             size = len(key or b"") + len(value or b"") + check_headers(ssp, headers)
             if size > limit:
-                raise self.too_large(self._log.partition(ssp.stream, ssp.partition), size)
+                raise self.check.too_large(str(ssp), size)
 
     def append_once(self, rows: Rows, producer: str, generation: int, sequence: int) -> None:
         partition = self._log.partition(rows.ssp.stream, rows.ssp.partition)
@@ -366,7 +350,7 @@ class LogProducer(SystemProducer):
             pending.fields.extend(fields)
 
         extends += [partial(first_extend, number) for number in range(partitions)]
-        return PartitionAppenders(extends, self.largest, self._apply_limits)
+        return PartitionAppenders(extends, self.check.largest, self._apply_limits)
 
     def _apply_limits(self) -> None:
         self._append_full()
@@ -472,16 +456,10 @@ class LogProducer(SystemProducer):
             self._pendings[key] = _Pending(self, stream, partition, identity)
         return self._pendings[key]
 
-    def too_large(self, partition: Partition, size: int) -> MessageTooLargeError:
-        return MessageTooLargeError(
-            f"{partition.name}: a message of {size} bytes is larger than "
-            f"systems.{self._system}.max.message.bytes={self.largest}; "
-            "nothing of it was written. Raise the limit, or send less at once"
-        )
-
     def _check_sizes(self, partition: Partition, size: int, keys: pa.Array, values: pa.Array) -> None:
-        if size > self.largest and (largest := longest_message(keys, values)) > self.largest:
-            raise self.too_large(partition, largest)
+        limit = self.check.largest
+        if size > limit and (largest := longest_message(keys, values)) > limit:
+            raise self.check.too_large(partition.name, largest)
 
 
 def _piece(keys: Any, values: Any, timestamps: Any, headers: Any) -> pa.RecordBatch:

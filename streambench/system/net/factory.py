@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemFactory
-from streambench.system.net.settings import TCP, UDP, Streams
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemFactory
+from streambench.system.net.datagrams import DatagramCheck
+from streambench.system.net.framing import FRAMINGS
+from streambench.system.net.settings import TCP, UDP, Streams, TcpSettings, UdpSettings
 from streambench.system.net.tcp_consumer import TcpConsumer
 from streambench.system.net.tcp_producer import TcpProducer
 from streambench.system.net.udp_consumer import UdpConsumer
@@ -51,6 +54,19 @@ class TcpSystemFactory(_NetSystemFactory):
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> TcpProducer:
         return TcpProducer(Streams(system, config, TCP), metrics)
 
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        settings = TcpSettings.read(config, system, stream.stream)
+        frame = FRAMINGS[settings.framing](stream, settings.max_message_bytes).frame
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            frame(envelope, key, message)
+
+        return send
+
 
 class UdpSystemFactory(_NetSystemFactory):
     """``systems.<s>.samza.factory=udp``. Streams and partitions have addresses as those of ``tcp``.
@@ -69,3 +85,15 @@ class UdpSystemFactory(_NetSystemFactory):
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> UdpProducer:
         return UdpProducer(Streams(system, config, UDP), metrics)
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        check = DatagramCheck.of(UdpSettings.read(config, system, stream.stream)).check
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            check(f"{stream}.{partition}", message)
+
+        return send

@@ -7,19 +7,13 @@ import os
 import socket
 from typing import Any
 
-from streambench.errors import (
-    MessageTooLargeError,
-    SerdeError,
-    StreamSystemError,
-    no_partition,
-    no_tombstone,
-    shortened,
-)
+from streambench.errors import StreamSystemError, no_partition
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.adapters import SenderProducer
 from streambench.system.address import Address
 from streambench.system.api import Sender
+from streambench.system.net.datagrams import DatagramCheck
 from streambench.system.net.settings import NUMBERED, Streams, UdpSettings, udp_settings
 
 log = logging.getLogger(__name__)
@@ -86,8 +80,8 @@ class DatagramSender:
         self._has_warned = False
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._are_lines = settings.framing == "lines"
-        self._most = min(settings.max_message_bytes, settings.largest_datagram - self._are_lines)
+        check = DatagramCheck.of(settings)
+        self._check, self._most, self._are_lines = check.check, check.most, check.are_lines
         self._sent = 0
         """The number of messages in the last datagram, unless they are counted as lost."""
         self.sock = socket.socket(address.family, socket.SOCK_DGRAM)
@@ -100,28 +94,13 @@ class DatagramSender:
             ) from error
 
     def add(self, message: Any) -> None:
-        if message is None:
-            raise SerdeError(no_tombstone(self._name, "a datagram"))
-        if type(message) is not bytes:
-            kind = f"a {type(message).__name__}"
-            raise SerdeError(
-                f"{self._name}: a datagram is bytes, and this message is {kind}: set a serde, "
-                "samza.msg.serde=json say"
-            )
-        size = len(message)
-        if size > self._most:
-            raise MessageTooLargeError(
-                f"{self._name}: a message of {size} bytes does not go into a datagram, which takes "
-                f"{self._most} (max.message.bytes)"
-            )
+        # The check costs a call: it is made only for what it can refuse.
+        if type(message) is not bytes or len(message) > self._most or b"\n" in message:
+            self._check(self._name, message)
         if not self._are_lines:
             self._send(message, 1)
             return
-        if b"\n" in message:
-            raise SerdeError(
-                f"{self._name}: this message holds a newline, and would be several lines: "
-                f"{shortened(message)}; set framing=datagram"
-            )
+        size = len(message)
         if self._pending and self._pending_bytes + size + 1 > self._settings.datagram_bytes:
             self._send_pending()
         self._pending.append(message)

@@ -8,14 +8,19 @@ from typing import Any, ClassVar
 from streambench.config import Config
 from streambench.errors import StreamSystemError, UnknownStreamError, no_partition
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.api import SystemFactory
+from streambench.model import (
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.api import Sender, SystemFactory
 from streambench.system.numbered import compare_numbers
 from streambench.system.pull.admin import PullAdmin
 from streambench.system.pull.api import StreamConsumer, StreamProducer
 from streambench.system.pull.consumer import PullConsumer
 from streambench.system.pull.positions import Positions
-from streambench.system.pull.producer import PullProducer
+from streambench.system.pull.producer import PullProducer, check_bytes
 
 
 class PullSystemFactory(SystemFactory):
@@ -129,6 +134,18 @@ class PullSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> PullAdmin:
         return PullAdmin(self, system, config, self._positions(config))
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        """The check that keys and messages are bytes. A plug-in whose producers refuse more has its own."""
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            check_bytes(stream, key, message)
+
+        return send
 
     def _check(self, made: object, kind: type[Any]) -> None:
         if not isinstance(made, kind):

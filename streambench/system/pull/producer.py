@@ -55,8 +55,7 @@ class PullProducer(SenderProducer):
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
-            _check(stream, key, "key")
-            _check(stream, message, "msg")
+            check_bytes(stream, key, message)
             if not 0 <= partition < partitions:
                 raise no_partition(stream, partition, partitions)
             self._uncommitted[stream] = None
@@ -85,6 +84,12 @@ class PullProducer(SenderProducer):
             if not isinstance(failure, MessageTooLargeError):
                 self._failure = failure
             raise failure from failure.__cause__
+
+
+def check_bytes(stream: SystemStream, key: Any, message: Any) -> None:
+    """Raise SerdeError where a key or a message is not bytes; a key may be None."""
+    _check(stream, key, "key")
+    _check(stream, message, "msg")
 
 
 def _check(stream: SystemStream, value: Any, part: str) -> None:

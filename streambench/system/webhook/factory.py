@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.errors import MissingExtraError
 from streambench.metrics.registry import MetricsRegistry
-from streambench.system.api import SystemConsumer, SystemFactory, SystemProducer
+from streambench.model import OutgoingMessageEnvelope, SystemStream
+from streambench.system.api import Sender, SystemConsumer, SystemFactory, SystemProducer
 from streambench.system.numbered import UnstoredAdmin
+from streambench.system.webhook.outgoing import KeyAs, beside_the_body
 from streambench.system.webhook.post_settings import PostSettings
-from streambench.system.webhook.settings import SETTINGS, WebhookSettings
+from streambench.system.webhook.settings import SETTINGS, Receiving, WebhookSettings
 
 
 class WebhookSystemFactory(SystemFactory):
@@ -44,6 +46,19 @@ class WebhookSystemFactory(SystemFactory):
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> UnstoredAdmin:
         return UnstoredAdmin(WebhookSettings(system, config))
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        form = Receiving.read(config, system, stream.stream)
+        key_as = KeyAs(form.key_header, form.key_query)
+
+        def send(
+            source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
+        ) -> None:
+            beside_the_body(stream, key_as, key, message, envelope.headers)
+
+        return send
 
 
 @contextmanager

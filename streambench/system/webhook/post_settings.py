@@ -11,6 +11,7 @@ from msgspec import Struct
 from streambench.model import SystemStream
 from streambench.system.settings import Secret
 from streambench.system.webhook.credentials import Credentials
+from streambench.system.webhook.outgoing import KeyAs
 from streambench.system.webhook.settings import Posting, Receiving, Sending, Signing, WebhookSettings
 
 _NO_URL = (
@@ -26,8 +27,7 @@ class Target(Struct, frozen=True, kw_only=True):
     url: str
     is_json: bool
     messages: int
-    key_header: str | None
-    key_query: str | None
+    key_as: KeyAs
     credentials: Credentials
 
     def __repr__(self) -> str:
@@ -62,8 +62,7 @@ class PostSettings(WebhookSettings):
             url=self._url(stream),
             is_json=form.is_json,
             messages=messages,
-            key_header=self._header("key.header", name, form.key_header),
-            key_query=form.key_query,
+            key_as=KeyAs(self._header("key.header", name, form.key_header), form.key_query),
             credentials=self.credentials(name),
         )
 

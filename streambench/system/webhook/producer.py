@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from functools import cache
-from urllib.parse import quote
 
 import httpx
 
-from streambench.errors import SerdeError, shortened
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import SystemProducer
 from streambench.system.partitioner import partition_for
 from streambench.system.webhook.http_sender import HttpSender, Message
+from streambench.system.webhook.outgoing import beside_the_body
 from streambench.system.webhook.post_settings import PostSettings, Target
-from streambench.system.webhook.settings import HEADER_NAME
-
-_OURS = frozenset(
-    {
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "expect",
-        "host",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-_LONGEST_QUERY = 32 << 10
 
 
 class WebhookProducer(SystemProducer):
@@ -73,23 +53,8 @@ class WebhookProducer(SystemProducer):
             target = self._targets[stream] = self._settings.target(stream)
             self._queues[stream] = 0
         key, message = envelope.key, envelope.message
-        if type(message) is not bytes:
-            what = f"a {type(message).__name__}, not bytes: set a serde"
-            if message is None:
-                what = "None, and there is nothing to post"
-            raise SerdeError(f"{stream}: what is to be posted is {what}")
-        if key is not None and type(key) is not bytes:
-            serde = f"systems.{stream.system}.samza.key.serde"
-            raise SerdeError(f"{stream}: its keys are bytes, and this is a {type(key).__name__}: set {serde}")
-        headers = _http_headers(stream, envelope.headers or {})
-        params = None
-        if key is not None and target.key_header is not None:
-            headers[target.key_header] = _header_value(stream, "key", key)
-        elif key is not None and target.key_query is not None:
-            params = f"{quote(target.key_query, safe='')}={quote(key, safe='')}"
-            if len(params) > _LONGEST_QUERY:
-                raise SerdeError(f"{stream}: a key of {len(key)} bytes is too long for a URL")
-        self._sender.put(Message(target, message, headers, params), self._queue(stream, key))
+        headers, query = beside_the_body(stream, target.key_as, key, message, envelope.headers)
+        self._sender.put(Message(target, message, headers, query), self._queue(stream, key))
 
     def flush(self, source: str) -> None:
         self._sender.flush()
@@ -118,32 +83,6 @@ class WebhookProducer(SystemProducer):
 def _known_certificates() -> ssl.SSLContext:
     """The usual certificate authorities, which take a while to be read."""
     return httpx.create_ssl_context()
-
-
-def _http_headers(stream: SystemStream, headers: Mapping[str, bytes]) -> dict[str, str]:
-    found = {}
-    for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            raise SerdeError(
-                f"{stream}: {shortened(name)} cannot be the name of an HTTP header: give letters, digits, - "
-                "and _"
-            )
-        if name.lower() not in _OURS:
-            found[name] = _header_value(stream, f"header '{name}'", value)
-    return found
-
-
-def _header_value(stream: SystemStream, what: str, value: bytes) -> str:
-    try:
-        text = value.decode("ascii")
-    except (UnicodeDecodeError, AttributeError):
-        text = "\n"
-    if not text.isprintable() or text != text.strip():
-        raise SerdeError(
-            f"{stream}: the {what} cannot be an HTTP header: those are printable ASCII characters, without "
-            "blanks around them"
-        )
-    return text
 
 
 def _is_url(text: str) -> bool:

@@ -7,12 +7,13 @@ from streambench.testing.systems.lives import Lives
 from streambench.testing.systems.messages import Messages
 from streambench.testing.systems.offsets import Offsets
 from streambench.testing.systems.polling import Polling
+from streambench.testing.systems.refusals import Refusals
 from streambench.testing.systems.streams import Streams
 
 __all__ = ["SystemContract", "SystemUnderTest"]
 
 
-class SystemContract(Messages, Offsets, Polling, Lives, Streams, Deliveries):
+class SystemContract(Messages, Offsets, Polling, Lives, Streams, Deliveries, Refusals):
     """The contract of a system. Derive a test class from it that says how it is configured, and pytest runs
     its tests::
 

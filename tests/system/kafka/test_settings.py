@@ -8,7 +8,8 @@ pytest.importorskip("kafka")
 
 from streambench.config import Config
 from streambench.errors import ConfigError
-from streambench.system.kafka.settings import Settings
+from streambench.model import SystemStream
+from streambench.system.kafka.settings import Settings, largest_message
 
 
 def settings(**given: str) -> Settings:
@@ -114,3 +115,13 @@ def test_the_settings_of_a_topic_are_the_streams_own() -> None:
     }
     with pytest.raises(ConfigError, match="did you mean segment.ms"):
         found.topic("t", {"segment_m": 1})
+
+
+@pytest.mark.parametrize("name", ["producer.max.request.size", "producer.max_request_size"])
+def test_the_largest_message_is_that_of_the_client(name: str) -> None:
+    for given in ({}, {name: "5000"}):
+        config = Config({f"systems.k.{key}": each for key, each in given.items()})
+        size = settings(**given).producer["max_request_size"]
+        assert largest_message(config, SystemStream("k", "t"), None) == size
+        assert largest_message(config, SystemStream("k", "t"), 3000) == 3000
+        assert largest_message(config, SystemStream("k", "t"), 1 << 30) == size
