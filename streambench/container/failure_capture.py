@@ -119,7 +119,9 @@ def _write(status: ContainerStatus, runtime: Runtime, error: BaseException, path
     place = (error.ssp, error.offset) if isinstance(error, TaskError) else None
     first = next((at for at, each in enumerate(content.messages) if (each.ssp, each.offset) == place), count)
     with RecordingWriter(path, written(header)) as writer:
-        writer.write([*content.stores, *stream_rows(status.systems, runtime.outbox.streams)])
+        outbox = runtime.outbox
+        streams = stream_rows(status.systems, outbox.streams, outbox.size_limits)
+        writer.write([*content.stores, *streams])
         for start in range(0, count, _BLOCK):
             writer.write_columns(_columns(content.messages[start : start + _BLOCK], start))
         notes = [plain_row("note", count, each) for each in content.notes]

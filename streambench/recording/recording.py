@@ -199,6 +199,15 @@ class Recording:
         return {SystemStream.parse(row.source or ""): int(row.offset or 1) for row in self._of("stream")}
 
     @cached_property
+    def size_limits(self) -> Mapping[SystemStream, int]:
+        """The most bytes of a message to streams, of those whose broker has given a limit."""
+        return {
+            SystemStream.parse(row.source or ""): unpacked(row.message)["size_limit"]
+            for row in self._of("stream")
+            if row.message is not None
+        }
+
+    @cached_property
     def batches(self) -> Sequence[tuple[int, int]]:
         """The messages that a task got at once: the position of the last one, and their number."""
         return [(row.position, int(row.offset or 1)) for row in self._of("batch")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streambench.errors import StreambenchError, TaskError, class_name, described
 from streambench.model import SystemStream
@@ -13,15 +13,20 @@ from streambench.redaction import redacted
 from streambench.system.systems import Systems
 
 
-def stream_rows(systems: Systems, streams: Iterable[SystemStream]) -> list[Row]:
-    """A row for each of these streams whose number of partitions is known."""
+def stream_rows(
+    systems: Systems, streams: Iterable[SystemStream], size_limits: Mapping[SystemStream, int]
+) -> list[Row]:
+    """A row for each of these streams whose number of partitions is known. ``size_limits``: those that
+    brokers have given."""
     rows = []
     for stream in sorted(streams):
         try:
             count = systems.admin(stream.system).partition_count(stream)
         except StreambenchError:
             continue
-        rows.append(Row("stream", 0, source=str(stream), offset=str(count)))
+        limit = packed({"size_limit": size_limits[stream]}) if stream in size_limits else None
+        form = None if limit is None else "json"
+        rows.append(Row("stream", 0, source=str(stream), offset=str(count), message=limit, message_as=form))
     return rows
 
 

@@ -38,7 +38,7 @@ from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream, SystemStreamPartition
 from streambench.serde.streams import StreamSerdes
 from streambench.system.api import PartitionAppenders, SendColumns, Sender, SystemProducer
-from streambench.system.capabilities import Columnar, Fencing, KnowingEnds
+from streambench.system.capabilities import Columnar, Fencing, KnowingEnds, SizeLimited
 from streambench.system.systems import Systems
 
 
@@ -92,12 +92,16 @@ class TaskCommit(Struct):
 
 class Outbox(Protocol):
     """The destination of a container's effects. ``commits_all_tasks``: a commit is one of all tasks, never of
-    some. ``streams``: the streams that were sent to so far, and the number of partitions of each."""
+    some. ``streams``: the streams that were sent to so far, and the number of partitions of each.
+    ``size_limits``: of those whose broker has given a limit, the most bytes of a message."""
 
     commits_all_tasks: bool
 
     @property
     def streams(self) -> Mapping[SystemStream, int]: ...
+
+    @property
+    def size_limits(self) -> Mapping[SystemStream, int]: ...
 
     def start(
         self,
@@ -196,6 +200,7 @@ class BaseOutbox:
         # The method itself: it is called with every message.
         self.send = send if trace is None else traced_send(send, serdes, trace)
         self._partitions: dict[SystemStream, int] = {}
+        self._size_limits: dict[SystemStream, int] = {}
         self._routes: dict[SystemStream, _Route] = {}
         self._sources: list[str] = []
         self._writers: dict[SystemStreamPartition, str] = {}
@@ -228,6 +233,10 @@ class BaseOutbox:
     @property
     def streams(self) -> Mapping[SystemStream, int]:
         return self._partitions
+
+    @property
+    def size_limits(self) -> Mapping[SystemStream, int]:
+        return self._size_limits
 
     @property
     def failed_index(self) -> int:
@@ -363,6 +372,10 @@ class BaseOutbox:
         self._serdes.for_stream(stream)
         route = _Route(self._sender(target), self._appends(target), rotation(partitions))
         self._routes[stream] = route
+        producer = self._producer(stream.system)
+        limit = producer.largest_message(target) if isinstance(producer, SizeLimited) else None
+        if limit is not None:
+            self._size_limits[stream] = limit
         return route
 
     def _writer_of_columns(self, task: str, batch: OutgoingBatch) -> StreamWriter:

@@ -304,7 +304,7 @@ class Recorder:
         container = self._history.container
         new = [each for each in container.runtime.outbox.streams if each not in self._streams]
         self._streams.update(new)
-        return stream_rows(container.status.systems, new)
+        return stream_rows(container.status.systems, new, container.runtime.outbox.size_limits)
 
     def _end(self, error: BaseException | None) -> None:
         # Whole, whatever its size: the failing message and the failure belong to what leads there.

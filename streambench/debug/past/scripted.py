@@ -79,6 +79,7 @@ class HeldOutputs:
     failed_index = 0
     unflushed = 0
     streams: Mapping[SystemStream, int] = {}
+    size_limits: Mapping[SystemStream, int] = {}
 
     def __init__(
         self, serdes: StreamSerdes, position: Callable[[], int], keyless: Mapping[SystemStream, int]

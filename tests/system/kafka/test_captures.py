@@ -75,6 +75,7 @@ def test_a_capture_of_a_job_on_kafka_is_opened_without_kafka(kafka: KafkaNodes, 
     # From the commit on, in which the first six messages are.
     recording = Recording.read(named[1])
     assert [each.message for each in recording.decoded()] == list(range(6, 14))
+    assert recording.size_limits == {output: (1 << 20) + 12}  # as the broker has it
     done = subprocess.run(
         [sys.executable, "-c", OPENED, named[1]], capture_output=True, text=True, check=True
     )
