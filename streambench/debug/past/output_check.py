@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from streambench.container.outputs.outbox import stream_of
-from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch
+from streambench.container.outputs.outbox import Outbox, stream_of
+from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch, skip_oversized
 from streambench.container.outputs.stream_writers import OnUnserialisable, Write, stream_writer
 from streambench.model import SystemStream
 from streambench.serde.streams import StreamSerdes
+from streambench.system.api import Sender
+from streambench.system.systems import Systems
 
 _MANY = 1 << 16
 """The partitions of a stream that the container has not sent to: their number is not known."""
@@ -17,14 +18,15 @@ _MANY = 1 << 16
 
 class OutputCheck:
     """Encodes outputs, and calls ``refuse`` with those that can be sent to no system, or to no partition of
-    their stream. A limit of one system, such as its largest message, is not known here.
+    their stream. Likewise with those that the producer of their system refuses (``Checking``).
 
-    ``partitions``: those of the streams that the container has sent to."""
+    ``outbox``: that of the container, which knows the partitions and limits of the streams it has sent to."""
 
     def __init__(
-        self, partitions: Mapping[SystemStream, int], serdes: StreamSerdes, refuse: OnUnserialisable
+        self, outbox: Outbox, systems: Systems, serdes: StreamSerdes, refuse: OnUnserialisable
     ) -> None:
-        self._partitions = partitions
+        self._outbox = outbox
+        self._systems = systems
         self._serdes = serdes
         self._refuse = refuse
         self._single: dict[SystemStream, Write] = {}
@@ -40,17 +42,21 @@ class OutputCheck:
         put(task, output)
 
     def _single_to(self, stream: SystemStream) -> Write:
-        serdes, count = self._serdes.for_stream(stream), self._partitions.get(stream, _MANY)
-        made = stream_writer(stream, _send_nothing, None, count, *serdes, self._refuse)
+        serdes, send = self._serdes.for_stream(stream), self._sender_to(stream)
+        made = stream_writer(stream, send, None, self._partitions(stream), *serdes, self._refuse)
         self._single[stream] = made.put
         return made.put
 
     def _columns_to(self, stream: SystemStream) -> Write:
-        serdes, count = self._serdes.for_stream(stream), self._partitions.get(stream, _MANY)
-        put = ColumnarWriter(stream, _send_nothing, self, count, *serdes, self._refuse).put
+        serdes, send = self._serdes.for_stream(stream), self._sender_to(stream)
+        columns = skip_oversized(stream, None, send, self._refuse)
+        put = ColumnarWriter(stream, columns, self, self._partitions(stream), *serdes, self._refuse).put
         self._columns[stream] = put
         return put
 
+    def _partitions(self, stream: SystemStream) -> int:
+        return self._outbox.streams.get(stream, _MANY)
 
-def _send_nothing(*message: Any) -> None:
-    """Take an encoded message, or columns of them."""
+    def _sender_to(self, stream: SystemStream) -> Sender:
+        """A sender that sends nothing."""
+        return self._systems.check(self._systems.output(stream), self._outbox.size_limits.get(stream))

@@ -240,8 +240,10 @@ class Replica:
     def _check_outputs(self) -> None:
         """Fail at outputs that cannot be sent, unless the configuration says to go on without them."""
         if self._dead_letters.ends_at_outputs:
-            streams = self._container.runtime.outbox.streams
-            self._held.check_output = OutputCheck(streams, self.serdes, self._dead_letters.unserialisable)
+            self._held.check_output = OutputCheck(
+                self._container.runtime.outbox, self._container.status.systems, self.serdes,
+                self._dead_letters.unserialisable,
+            )  # fmt: skip
 
     def branch(self, factory: Any, *, init: bool) -> None:
         """Exchange the code as ``swap`` does, and note what shows the branch from here on again."""

@@ -15,6 +15,7 @@ from streambench.container.coordination import Coordination
 from streambench.container.timers import Windows
 from streambench.debug.history.batches import Batches
 from streambench.debug.history.recorded_inputs import RecordedConsumer
+from streambench.debug.replay.checked_outputs import CheckedProducer, RecordedChecks
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import (
@@ -24,8 +25,8 @@ from streambench.model import (
     SystemStreamPartition,
 )
 from streambench.recording.recording import Event, Recording
-from streambench.system.api import SystemFactory
-from streambench.system.memory import MemoryAdmin, MemoryStreams, MemorySystemFactory
+from streambench.system.api import Sender, SystemFactory
+from streambench.system.memory import MemoryAdmin, MemoryProducer, MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 
 _CHUNK = 500
@@ -192,6 +193,7 @@ class ReplaySystemFactory(MemorySystemFactory):
         super().__init__(streams)
         self._memory = streams
         self._recording = recording
+        self._checks = RecordedChecks(recording)
         self._offsets: dict[SystemStreamPartition, list[str]] = {}
         for task in recording.tasks:
             for name in task.partitions:
@@ -220,6 +222,17 @@ class ReplaySystemFactory(MemorySystemFactory):
             if each.ssp.system == system:
                 messages[each.ssp].append(each)
         return RecordedConsumer({ssp: _chunks(ssp, found) for ssp, found in messages.items()})
+
+    def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> MemoryProducer:
+        if self._checks.is_in_memory(system):
+            return MemoryProducer(self._memory)  # which refuses what cannot be copied
+        return CheckedProducer(self._memory, self._checks.of)
+
+    def get_check(
+        self, system: str, config: Config, stream: SystemStream, largest: int | None = None
+    ) -> Sender:
+        """That of the recorded system, as the recorded job configured it."""
+        return self._checks.of(stream)
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> MemoryAdmin:
         return ReplayAdmin(self._memory, self._offsets, self._recording.streams)

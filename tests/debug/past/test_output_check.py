@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import streambench as sb
-from streambench.errors import SerdeError, TaskError
+from streambench.debug.control.session import Session
+from streambench.errors import SerdeError, StreambenchError, TaskError
+from streambench.system.systems import Systems
+from tests.container.jobs import Bench
 from tests.debug.control.test_time_travel import STORE, Counter, session_of
 from tests.debug.crash.test_crash import GUARANTEES, Counting
+from tests.refusals import LOCAL, Refused, sender_of
 
 UNSENDABLE: list[dict[str, Any]] = [
     {"headers": {"a": 5}}, {"timestamp": "x"}, {"timestamp": 1.5}, {"timestamp": 10**30}, {"partition": 9},
@@ -63,3 +68,52 @@ def test_a_crash_does_not_send_what_cannot_be_sent(guarantee: Any, extras: dict[
     assert crash.error is not None and "what it sent to mem.out cannot be sent" in crash.error
     assert "send no. 1 of " in crash.error and "mem.in.0@1" in crash.error
     assert [step.new for step in session.crash_everywhere().unsafe if step.new] == []
+
+
+@pytest.mark.parametrize("case", LOCAL, ids=str)
+def test_a_crash_does_not_send_what_a_system_refuses(case: Refused, tmp_path: Path) -> None:
+    session = session_to(case, sender_of(case.bad), tmp_path)
+    session.step()
+    with pytest.raises(StreambenchError, match=case.error):
+        session.step()
+    crash = session.crash()
+    assert crash.outputs_new == () and not crash.safe
+    assert crash.error is not None and re.search(case.error, crash.error) and "mem.in.0@1" in crash.error
+
+
+@pytest.mark.parametrize("case", LOCAL, ids=str)
+def test_a_crash_sends_the_largest_that_a_system_takes(case: Refused, tmp_path: Path) -> None:
+    session = session_to(case, sender_of(case.good), tmp_path)
+    session.step(2)
+    crash = session.crash()
+    assert crash.error is None and len(crash.outputs_twice) == 2
+    session.stop()
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("case", LOCAL, ids=str)
+def test_a_branch_fails_at_what_a_system_refuses(case: Refused, by_column: bool, tmp_path: Path) -> None:
+    def columns(envelope: Any, collector: Any, coordinator: Any) -> None:
+        lists = {f"{name}s": [value] for name, value in case.bad.items() if name != "headers"}
+        lists |= {"headers": [case.bad["headers"]]} if "headers" in case.bad else {}
+        collector.send_batch(sb.SystemStream.parse("out.out"), lists.pop("messages"), **lists)
+
+    session = session_to(case, sender_of(case.good), tmp_path)
+    session.step(2)
+    session.goto(1)
+    session.swap(columns if by_column else sender_of(case.bad))
+    with pytest.raises(StreambenchError, match=case.error):
+        session.forward()
+    assert session.position == 1
+    session.go_live()
+    session.stop()
+
+
+def session_to(case: Refused, task: Any, directory: Path) -> Session:
+    """A session of a job that sends to a system."""
+    config = {f"systems.out.{key}": value for key, value in case.settings(directory).items()}
+    bench = Bench(task, {"mem.in": {0: ["a", "b", "c"]}}, {**config, "task.commit.ms": -1}, observed=False)
+    Systems(bench.config).create(sb.SystemStream("out", "out")) if "file" in case.name else None
+    session = Session(bench.container)
+    session.start()
+    return session
