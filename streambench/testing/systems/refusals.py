@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from streambench.errors import MessageTooLargeError, SerdeError
+from streambench.errors import MessageTooLargeError, SerdeError, StreamSystemError
 from streambench.model import OutgoingMessageEnvelope
 from streambench.system.api import Sender
 from streambench.system.capabilities import Checking, SizeLimited
@@ -48,4 +48,6 @@ def _refused(send: Sender, system: SystemUnderTest, parts: dict[str, Any]) -> st
         send(SOURCE, envelope, envelope.key, envelope.message, 0)
     except (SerdeError, MessageTooLargeError) as error:
         return f"{type(error).__name__}: {error}"
+    except StreamSystemError:
+        return None  # the system itself fails at it
     return None
