@@ -94,8 +94,21 @@ def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0] if more else one
 
 
-def longest_message(keys: pa.Array, values: pa.Array) -> int:
-    """The bytes of the largest message, its key included."""
-    none = int64s([0])[0]
-    lengths = (pc.fill_null(pc.binary_length(each).cast(pa.int64()), none) for each in (keys, values))
-    return int(pc.max(pc.add(*lengths)).as_py() or 0)
+def longest_message(keys: pa.Array, values: pa.Array, headers: pa.MapArray) -> int:
+    """The bytes of the largest message, with its key and its headers."""
+    sizes = pc.add(_lengths(keys), _lengths(values))
+    if headers.null_count < len(headers):
+        sizes = pc.add(sizes, _header_bytes(headers))
+    return int(pc.max(sizes).as_py() or 0)
+
+
+def _lengths(values: pa.Array) -> pa.Array:
+    return pc.fill_null(pc.binary_length(values).cast(pa.int64()), int64s([0])[0])
+
+
+def _header_bytes(headers: pa.MapArray) -> pa.Array:
+    """The bytes of the names and values of each row."""
+    single = pc.add(_lengths(headers.keys), _lengths(headers.items))
+    before = pa.concat_arrays([int64s([0]), pc.cumulative_sum(single)])
+    offsets = headers.offsets
+    return pc.subtract(before.take(offsets[1:]), before.take(offsets[:-1]))

@@ -367,7 +367,9 @@ class LogProducer(SystemProducer):
 
         def send(source: str, partition: int, columns: pa.RecordBatch) -> None:
             pending = self._pending(source, stream, partition)
-            self._check_sizes(pending.partition, columns.nbytes, columns.column(0), columns.column(1))
+            self._check_sizes(
+                pending.partition, columns.nbytes, columns["key"], columns["message"], columns["headers"]
+            )
             # One append takes at most so much; a column may be of any length.
             for each in slices(columns, columns.num_rows, self.batch_bytes):
                 pending.add_columns(each)
@@ -393,7 +395,7 @@ class LogProducer(SystemProducer):
         self.append_all()
         target = self._log.partition(stream.stream, partition)
         columns, newest = as_columns(keys, values, timestamps, headers)
-        self._check_sizes(target, columns.nbytes, columns["key"], columns["value"])
+        self._check_sizes(target, columns.nbytes, columns["key"], columns["value"], columns["headers"])
         begin = end = None
         for each in slices(columns, columns.num_rows, self.batch_bytes):
             offsets = target.append_columns(each, newest)
@@ -456,9 +458,11 @@ class LogProducer(SystemProducer):
             self._pendings[key] = _Pending(self, stream, partition, identity)
         return self._pendings[key]
 
-    def _check_sizes(self, partition: Partition, size: int, keys: pa.Array, values: pa.Array) -> None:
+    def _check_sizes(
+        self, partition: Partition, size: int, keys: pa.Array, values: pa.Array, headers: pa.MapArray
+    ) -> None:
         limit = self.check.largest
-        if size > limit and (largest := longest_message(keys, values)) > limit:
+        if size > limit and (largest := longest_message(keys, values, headers)) > limit:
             raise self.check.too_large(partition.name, largest)
 
 

@@ -324,7 +324,7 @@ class StagingFiles:
     def _check_sizes(self, partition: int, columns: pa.RecordBatch) -> None:
         if columns.nbytes <= self._largest:
             return
-        largest = longest_message(columns.column(0), columns.column(1))
+        largest = longest_message(columns["key"], columns["message"], columns["headers"])
         if largest > self._largest:
             raise MessageTooLargeError(
                 f"{self._stream}.{partition}: a message of {largest} bytes is larger than "

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streambench.system.log.arrays import FEW, binary_column, int64_column
+from streambench.system.log.arrays import FEW, binary_column, int64_column, longest_message
 
 BYTES = [[], [b"a", None, b""], [b"x"] * (FEW + 1), [None, b"abc"] * FEW]
 NUMBERS = [[], [1, None, -(2**63)], [None] * 3, [2**63 - 1, 5], [None, 7] * FEW]
@@ -17,12 +17,14 @@ NUMBERS = [[], [1, None, -(2**63)], [None] * 3, [2**63 - 1, 5], [None, 7] * FEW]
 
 WITHOUT_PANDAS = """
 import sys
+import pyarrow as pa
 from streambench.system.log import open_log
 from streambench.system.log.arrays import *
 
+HEADERS = pa.map_(pa.string(), pa.binary())
 binary_column([b"x"] * 1000)
 int64_column([None, 1] * 1000)
-assert longest_message(binaries([b"a", None]), binaries([b"bc", b"d"])) == 3
+assert longest_message(binaries([b"a", None]), binaries([b"bc", b"d"]), pa.nulls(2, HEADERS)) == 3
 with open_log(sys.argv[1]) as log:
     log.create("s", 1)
     log.partition("s", 0).append([b"k", None], [b"v", None], timestamps=[1, None])
@@ -55,3 +57,14 @@ def test_what_is_no_number_is_refused_as_by_pyarrow(wrong: list[int | None]) -> 
 
 def test_values_are_converted_and_appended_without_pandas(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path)], check=True)
+
+
+def test_the_longest_message_is_counted_with_its_headers() -> None:
+    keys, values = pa.array([b"k", None, None, b"key"], pa.binary()), pa.array([b"1", b"12", b"1", b""])
+    headers = pa.array(
+        [[("a", b"123")], None, [("ä", b"1234"), ("b", None)], []], pa.map_(pa.string(), pa.binary())
+    )
+    for start, longest in enumerate([8, 8, 8, 3]):
+        assert longest_message(*(each[start:] for each in (keys, values, headers))) == longest
+    assert longest_message(keys[:2], values[:2], headers[:2]) == 6
+    assert longest_message(keys[:0], values[:0], headers[:0]) == 0

@@ -17,6 +17,7 @@ from streambench.errors import (
 from streambench.model import (
     OutgoingMessageEnvelope,
 )
+from streambench.system.log.staging import STAGED
 from streambench.system.log.streams import LogStream
 from tests.system.log.parts import CLICKS, P0, Parts, outgoing
 
@@ -152,6 +153,11 @@ def test_a_message_beyond_the_limit_is_refused_and_nothing_of_it_written(tmp_pat
         producer.send("task", outgoing(b"x" * 60, b"k" * 40, headers={"h": b""}))
     with pytest.raises(MessageTooLargeError):
         producer.send_columns(CLICKS, 0, None, [b"fine", b"x" * 101])
+    with pytest.raises(MessageTooLargeError, match="a message of 101 bytes"):
+        producer.send_columns(CLICKS, 0, None, [b"1", b"12"], headers=[None, {"name": b"x" * 95}])
+    row = {"key": b"k", "message": b"1", "timestamp": None, "headers": [("name", b"x" * 95)]}
+    with pytest.raises(MessageTooLargeError, match="a message of 101 bytes"):
+        producer.sender_of_columns(CLICKS)("task", 0, pa.RecordBatch.from_pylist([row], schema=STAGED))
     producer.flush("task")
     assert parts.upcoming() == "1"
 

@@ -325,6 +325,9 @@ def test_a_message_that_is_too_large_is_refused_where_it_is_staged(tmp_path: Pat
             MessageTooLargeError, match=r"log.out.0: a message of 11 bytes .*max.message.bytes=10"
         ):
             files.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
+        row |= {"message": b"1", "headers": [("name", b"123")]}
+        with pytest.raises(MessageTooLargeError, match="a message of 11 bytes"):
+            files.write(0, pa.RecordBatch.from_pylist([row], schema=STAGED))
 
 
 def left_by_another(log: Log) -> tuple[subprocess.Popen[str], ProcessIdentity]:
