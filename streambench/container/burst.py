@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, cycle, islice, repeat, starmap
+from itertools import cycle, islice, repeat, starmap
 from typing import TYPE_CHECKING, Any
 
 from streambench.clock import Clock
@@ -76,9 +76,12 @@ class ChoiceBurst:
         if depth == 1:
             self._envelopes = [queue.popleft() for _ in partitions]
         else:
-            # A column per partition, its candidate first. The rows are the order in which they are chosen.
-            columns = [[queue.popleft(), *_first(partition.decoded, depth - 1)] for partition in partitions]
-            self._envelopes = list(chain.from_iterable(zip(*columns, strict=True)))
+            # The rows, one behind the other, are the order in which messages are chosen. Each partition fills
+            # its column, its candidate first.
+            width = len(partitions)
+            self._envelopes = [queue[0]] * (depth * width)
+            for at, partition in enumerate(partitions):
+                self._envelopes[at::width] = [queue.popleft(), *_first(partition.decoded, depth - 1)]
         queue.extend([partition.decoded.popleft() for partition in partitions])
         self._subscriptions = subscriptions = [
             partition.sole_subscription for partition in partitions if partition.sole_subscription is not None
