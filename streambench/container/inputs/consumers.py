@@ -118,9 +118,10 @@ class Consumers:
             self.trace.read(chunks)
         return chunks
 
-    def at_head(self, ssp: SystemStreamPartition) -> bool:
-        """True where a partition of a polled system was at its head at its last poll."""
-        return self._polled[ssp.system].at_head(ssp)
+    def head_check(self, system: str) -> Callable[[SystemStreamPartition], bool]:
+        """Return a function that is true of a partition of a polled system that was at its head at its last
+        poll."""
+        return self._polled[system].at_head
 
     def at_end(self, ssp: SystemStreamPartition) -> bool:
         """True where a partition of a polled system has ended."""

@@ -58,6 +58,7 @@ class Multiplexer:
         and partition."""
         for ssp, partition in self.partitions.items():
             partition.is_polled = self._consumers.is_polled(ssp.system)
+            partition.at_head = self._consumers.head_check(ssp.system) if partition.is_polled else None
             if partition.is_polled and partition.waiting is None:
                 partition.fetch_limit = min(partition.fetch_limit, self._consumers.at_once(ssp.system))
             if partition.is_bounded or (partition.end is None and self._consumers.may_end(ssp.system)):
@@ -220,11 +221,9 @@ class Multiplexer:
         """True where a partition was at its head at its last poll."""
         if partition.state is _FINISHED:
             return True
-        return (
-            self._consumers.at_head(partition.ssp)
-            if partition.is_polled
-            else partition.state is not _READING and not partition.chunks
-        )
+        if partition.at_head is not None:
+            return partition.at_head(partition.ssp)
+        return partition.state is not _READING and not partition.chunks
 
     def _is_at_end(self, partition: PartitionBuffer) -> bool:
         """Of a partition that is dry and at its head."""

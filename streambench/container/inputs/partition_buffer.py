@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,7 +46,8 @@ class PartitionBuffer:
     is the only one. It is None where there are several, where one begins later than the buffer, and while a
     message that cannot be decoded waits. ``end``: the first offset that is no longer read, None for no end.
     ``is_bounded``: the partition ends there, and what follows is not just left for the next time.
-    ``is_polled``: its consumer is polled by the event loop. ``fetch_limit``: the messages to request at once.
+    ``is_polled``: its consumer is polled by the event loop. ``at_head`` is that consumer's own, else None.
+    ``fetch_limit``: the messages to request at once.
 
     ``buffer`` holds what follows the candidate: it is ``waiting`` where the tasks take batches, else
     ``decoded``, and ``waiting`` is None. ``kept``: where ``original`` is used, what is in the buffer and in
@@ -53,6 +55,7 @@ class PartitionBuffer:
     """
 
     __slots__ = (
+        "at_head",
         "buffer",
         "chunks",
         "decoded",
@@ -93,6 +96,7 @@ class PartitionBuffer:
         self.end: str | None = None
         self.is_bounded = False
         self.is_polled = True
+        self.at_head: Callable[[SystemStreamPartition], bool] | None = None
         self.state = BufferState.READING
         self.delivered = 0
         self.unreturned_credit = 0

@@ -25,16 +25,20 @@ class PartitionIdentities:
     ) -> dict[SystemStreamPartition, str]:
         """For a checkpoint with these offsets and starts."""
         found = {}
-        for ssp, offset in (*starts.items(), *offsets.items()):
-            identity = self._fixed.get(ssp)
-            if identity is None:
-                admin = self._systems.admin(ssp.system)
-                identity = admin.identity(ssp, admin.after(offset) if ssp in offsets else offset)
-                if identity is not None and not admin.identity_grows:
-                    self._fixed[ssp] = identity
+        for ssp in (*starts, *offsets):
+            identity = self._fixed.get(ssp) or self._find(ssp, offsets.get(ssp), starts)
             if identity is not None:
                 found[ssp] = identity
         return found
+
+    def _find(
+        self, ssp: SystemStreamPartition, processed: str | None, starts: Mapping[SystemStreamPartition, str]
+    ) -> str | None:
+        admin = self._systems.admin(ssp.system)
+        identity = admin.identity(ssp, starts[ssp] if processed is None else admin.after(processed))
+        if identity is not None and not admin.identity_grows:
+            self._fixed[ssp] = identity
+        return identity
 
     def is_same(self, checkpoint: Checkpoint, ssp: SystemStreamPartition) -> bool:
         """True unless a partition is known to be another one than that of a checkpoint. Raises
