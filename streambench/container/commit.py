@@ -149,8 +149,6 @@ class Commits:
         return any(checkpoint.identities.get(ssp, identity) != identity for ssp, identity in now.items())
 
     def _commit_to_outbox(self, commits: Sequence[TaskCommit]) -> Mapping[str, Checkpoint]:
-        for each in commits:
-            each.identities = self._identities.at(each.offsets, each.starts)
         written = self._outbox.commit(commits, self._clock.now_ms())
         if written:
             self._state.committed(written, self._checkpoints)
@@ -159,13 +157,14 @@ class Commits:
     def _task_commit(
         self, task: TaskInstance, offsets: dict[SystemStreamPartition, str], changes: list[StoreChanges]
     ) -> TaskCommit:
-        known = self._state.known(task.name)
+        known, starts = self._state.known(task.name), task.starts()
         return TaskCommit(
             task.name,
             offsets,
-            task.starts(),
+            starts,
             self._state.changelogs(task.name),
             changes,
+            self._identities.at(offsets, starts),
             kept=known.kept,
             formats=known.formats,
             absent=known.absent,
@@ -182,7 +181,7 @@ def _note_committed(
         task.window_committed, task.window_sent = commit.window_ms, False
     for task, commit in changed:
         task.keeps_start = False
-        task.committed = dict(commit.offsets)
+        task.committed = commit.offsets
         task.commits += 1
 
 

@@ -299,11 +299,16 @@ class TaskStores:
 
     def drain(self, task: str) -> list[StoreChanges]:
         """Flush the stores of a task; what changed in them since the last drain."""
-        for each in self._stores[task].values():
+        stores = self._stores[task]
+        for each in stores.values():
             each.flush()
-        # Of stores without a changelog nothing comes, but what has expired in them goes.
-        drained = {name: store.drain() for name, store in self._stores[task].items()}
-        return [self._changes(task, name, entries) for name, entries in drained.items() if entries]
+        changes = []
+        for name, store in stores.items():
+            # Of stores without a changelog nothing comes, but what has expired in them goes.
+            entries = store.drain()
+            if entries:
+                changes.append(self._changes(task, name, entries))
+        return changes
 
     def committed(self, checkpoints: Mapping[str, Checkpoint], manager: CheckpointManager) -> None:
         """Note a commit of drained changes by these checkpoints: in stores on disk, and for the compaction of

@@ -288,7 +288,9 @@ class BaseOutbox:
             each.task: Checkpoint(
                 offsets=each.offsets,
                 starts=each.starts,
-                changelogs={**each.kept, **{store: ends[ssp] for store, ssp in each.changelogs.items()}},
+                changelogs={**each.kept, **{store: ends[ssp] for store, ssp in each.changelogs.items()}}
+                if each.changelogs
+                else each.kept,
                 generation=self._generation,
                 sequence=self._sequence,
                 time_ms=now_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import CodeType, FunctionType
@@ -131,7 +131,7 @@ class TaskInstance:
         self._has_begun = self._was_called = False
         self._timers = timers or CallTimers(None, None)
         self.commits = 0
-        self.committed: dict[SystemStreamPartition, str] = {}
+        self.committed: Mapping[SystemStreamPartition, str] = {}
         self.window_ms: int | None = None
         """The wall time from which its next window counts; None without windows. ``window_committed``: as its
         checkpoint has it."""
