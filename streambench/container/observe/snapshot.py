@@ -82,9 +82,12 @@ class ContainerSnapshot(Struct, frozen=True):
 
     @property
     def is_away(self) -> bool:
-        """True before it reads its inputs, and after it lost them with its process: its figures are then
-        the last known ones, if any."""
-        return self.state == "restarting" or (self.state == "new" and not self.partitions)
+        """True before it reads its inputs, also where it stopped or failed there, and after it lost them with
+        its process.
+
+        Its figures are then the last known ones, if any. A member of a group that has no share runs, and has
+        nothing left."""
+        return self.state == "restarting" or (self.state != "running" and not self.partitions)
 
     @property
     def lag(self) -> int | None:

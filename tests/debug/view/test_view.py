@@ -222,7 +222,7 @@ def test_the_headline_names_the_container_whose_state_differs() -> None:
     assert "running  2 containers  " in headline([running, running]).plain
 
 
-def test_what_is_left_is_not_known_while_a_container_is_away() -> None:
+def test_what_is_left_is_not_known_of_a_container_that_reads_nothing() -> None:
     running = snapshot(partition(0), container=0)
     caught_up = snapshot(replace(partition(0), lag=0), container=0)
     assert running.lag
@@ -230,6 +230,8 @@ def test_what_is_left_is_not_known_while_a_container_is_away() -> None:
         replace(snapshot(partition(1), container=1), state="restarting"),
         replace(snapshot(container=1), state="new"),
         replace(snapshot(container=1), state="new", restoring=RestoreProgress(1, 2)),
+        replace(snapshot(container=1), state="stopped", reason="stopped before the init of Partition 1"),
+        replace(snapshot(container=1), state="failed", reason="Partition 1 failed in init()"),
     ):
         assert away.lag is None
         assert f"lag at least {running.lag:,}" in headline([running, away]).plain
