@@ -147,9 +147,16 @@ class DeadLetters:
     """
 
     def __init__(
-        self, config: Config, systems: Systems, collected: Collected, metrics: MetricsRegistry
+        self,
+        config: Config,
+        systems: Systems,
+        collected: Collected,
+        metrics: MetricsRegistry,
+        *,
+        warns: bool = True,
     ) -> None:
         """Raises ConfigError where the dead-letter stream cannot be one."""
+        self._warns = warns
         self.stream = _checked_stream(config, systems)
         self._config = config
         self._collected = collected
@@ -167,7 +174,7 @@ class DeadLetters:
         self._outputs = metrics.counter("serialization-errors", "producers")
         self._letters = metrics.counter("dead-letters", "container")
         self._warned: set[tuple[str, str]] = set()
-        if self.stream is not None and (self._drop_inputs or self._drop_outputs):
+        if warns and self.stream is not None and (self._drop_inputs or self._drop_outputs):
             key = _DROP_INPUTS if self._drop_inputs else _DROP_OUTPUTS
             log.warning("%s has no effect: %s is set, so nothing is dropped", key, DEAD_LETTERS)
 
@@ -289,7 +296,7 @@ class DeadLetters:
     def _warn(self, direction: str, stream: str, what: str) -> None:
         """Once per stream and direction: a stream that is wrong from its first message on would fill the
         log."""
-        if (direction, stream) not in self._warned:
+        if self._warns and (direction, stream) not in self._warned:
             self._warned.add((direction, stream))
             fate = f"goes to {self.stream}" if self.stream is not None else "is dropped"
             log.warning("%s; it %s, as will others of %s, which are only counted", what, fate, stream)

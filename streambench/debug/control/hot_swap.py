@@ -197,9 +197,8 @@ class HotSwap(TimeTravel):
             since, to = at, history.next_edge(min(end, at + slices.size))
             error = _go_on(copy, to, end)
             at, now = copy.replica.position, self._collect(copy)
-            # What a copy sends is never refused, and makes no dead letter.
-            sent = (each for each in history.outputs(since, at) if each[1].fate != "letter")
-            was = self._effects_of(history.writes(since, at), self._made_of(sent, held=False))
+            sent = self._made_of(history.outputs(since, at), held=False)
+            was = self._effects_of(history.writes(since, at), sent)
             found += differences(was, now, sorted(was.keys() | now.keys()), message_of)
             slices.end()
             if at < to:

@@ -422,9 +422,11 @@ class Inspection(Driven):
     def _made_of(
         self, sent: Iterable[tuple[int, Sent]], *, held: bool, hold: Hold = "commit"
     ) -> list[Output]:
-        """Outputs, made from the trace of what was sent, each with its position."""
+        """Outputs, made from the trace of what was sent, each with its position. What was refused is no
+        output."""
         made = self._maker()
-        return [output for at, each in sent for output in made.of(at, each, held=held, hold=hold)]
+        taken = ((at, each) for at, each in sent if each.fate != "refused")
+        return [output for at, each in taken for output in made.of(at, each, held=held, hold=hold)]
 
     def _recorded_outputs(self, since: int, to: int) -> list[Output]:
         history, made = self._history(), self._maker()

@@ -121,8 +121,12 @@ class CrashComparison:
         self._count(self.recorded, output, 1)
 
     def _as_sent(self, output: Sent) -> Sent | None:
-        """An output of the restart as a real one sends it. What was refused before would be so again: it is
-        a dead letter, or None. The outbox of a simulated restart refuses nothing."""
+        """An output of the restart as a real one sends it; None for one that is refused.
+
+        What was refused before would be so again, also by what only a broker knows: it is a dead letter, or
+        None."""
+        if output.fate != "sent":
+            return None if output.fate == "refused" else output
         first = identities(output)[:1] if self._letters else []
         return self._letters.get(first[0], output) if first else output
 

@@ -19,7 +19,9 @@ def take_over(
     What was before that stays. ``letters``: the dead letters of outputs, by the identity of these.
     ``pending``: the outputs that wait for the commit."""
     cuts, writes = replica.cuts, replica.writes
-    sent = [(each, *letters.get(id(each), ())) for _, each in replica.outputs]
+    sent = [
+        () if each.fate == "letter" else (each, *letters.get(id(each), ())) for _, each in replica.outputs
+    ]
     counts = [*accumulate(map(len, sent), initial=0)]
     begin = cuts[0].block.start
     tails = history.drop_after(begin)

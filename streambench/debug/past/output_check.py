@@ -7,7 +7,7 @@ from typing import Any
 from streambench.container.outputs.outbox import Outbox, stream_of
 from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch, skip_oversized
 from streambench.container.outputs.stream_writers import OnUnserialisable, Write, stream_writer
-from streambench.model import SystemStream
+from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.streams import StreamSerdes
 from streambench.system.api import Sender
 from streambench.system.systems import Systems
@@ -28,18 +28,26 @@ class OutputCheck:
         self._outbox = outbox
         self._systems = systems
         self._serdes = serdes
-        self._refuse = refuse
+        self._on_refused = refuse
+        self._has_refused = False
         self._single: dict[SystemStream, Write] = {}
         self._columns: dict[SystemStream, Write] = {}
 
-    def __call__(self, task: str, output: Any) -> None:
-        """Check one output. Raises what ``refuse`` raises, and SerdeError for what is no message."""
+    def __call__(self, task: str, output: Any) -> bool:
+        """Check an output; false where ``refuse`` was called with it as a whole. Raises what that raises, and
+        SerdeError for what is no message."""
+        self._has_refused = False
         if isinstance(output, OutgoingBatch):
             put = self._columns.get(output.stream) or self._columns_to(output.stream)
         else:
             stream = stream_of(task, output)
             put = self._single.get(stream) or self._single_to(stream)
         put(task, output)
+        return not self._has_refused or isinstance(output, OutgoingBatch)
+
+    def _refuse(self, task: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+        self._on_refused(task, envelope, error)
+        self._has_refused = True
 
     def _single_to(self, stream: SystemStream) -> Write:
         serdes, send = self._serdes.for_stream(stream), self._sender_to(stream)
@@ -49,10 +57,14 @@ class OutputCheck:
 
     def _columns_to(self, stream: SystemStream) -> Write:
         serdes, send = self._serdes.for_stream(stream), self._sender_to(stream)
-        columns = skip_oversized(stream, None, send, self._refuse)
-        put = ColumnarWriter(stream, columns, self, self._partitions(stream), *serdes, self._refuse).put
+        columns, count = skip_oversized(stream, None, send, self._refuse), self._partitions(stream)
+        put = ColumnarWriter(stream, columns, self._check_single, count, *serdes, self._refuse).put
         self._columns[stream] = put
         return put
+
+    def _check_single(self, task: str, envelope: Any) -> None:
+        put = self._single.get(envelope.system_stream) or self._single_to(envelope.system_stream)
+        put(task, envelope)
 
     def _partitions(self, stream: SystemStream) -> int:
         return self._outbox.streams.get(stream, _MANY)

@@ -263,7 +263,8 @@ class Past:
             for sent in pending:
                 self._send(sent)
             for at, sent in replica.outputs:
-                if at > begin:
+                # The outbox of the container makes dead letters itself.
+                if at > begin and sent.fate != "letter":
                     letters[id(sent)] = self._send(sent)
                     outputs.extend(each for each in (sent, *letters[id(sent)]) if each.fate != "refused")
 

@@ -71,8 +71,8 @@ class Cut(NamedTuple):
 class Replica:
     """A container as it was at the begin of a block; ``go_to`` moves it forward.
 
-    Once its code was exchanged, it fails at an output that cannot be sent, as a container does. What was
-    recorded is repeated as it was.
+    Once its code was exchanged, it treats outputs that cannot be sent as the container does: it fails, leaves
+    them out, or makes dead letters. What was recorded is repeated as it was.
 
     ``writes`` and ``outputs`` are those since ``ran_from``: the begin of the block, or the waypoint that it
     was turned back to last."""
@@ -238,12 +238,11 @@ class Replica:
         self._check_outputs()
 
     def _check_outputs(self) -> None:
-        """Fail at outputs that cannot be sent, unless the configuration says to go on without them."""
-        if self._dead_letters.ends_at_outputs:
-            self._held.check_output = OutputCheck(
-                self._container.runtime.outbox, self._container.status.systems, self.serdes,
-                self._dead_letters.unserialisable,
-            )  # fmt: skip
+        """Refuse outputs that cannot be sent."""
+        self._held.check_output = OutputCheck(
+            self._container.runtime.outbox, self._container.status.systems, self.serdes,
+            self._dead_letters.unserialisable,
+        )  # fmt: skip
 
     def branch(self, factory: Any, *, init: bool) -> None:
         """Exchange the code as ``swap`` does, and note what shows the branch from here on again."""
@@ -304,7 +303,7 @@ class Replica:
 
     def _built(self, script: Script) -> EventLoop:
         config, status, handles = self._container.config, self._container.status, self._handles
-        dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics)
+        dead_letters = DeadLetters(config, status.systems, handles.collected, self._metrics, warns=False)
         self._dead_letters = dead_letters
         if self.changes:
             self._check_outputs()

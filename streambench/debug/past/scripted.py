@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.outbox import StoreChanges, TaskCommit
-from streambench.container.outputs.stream_writers import Write
 from streambench.container.outputs.traced_send import sent_noter
 from streambench.container.trace import Callback, Sent
 from streambench.debug.history.batches import Batches
@@ -71,8 +71,8 @@ class ScriptedClock:
 
 class HeldOutputs:
     """An outbox that keeps outputs and writes nothing. ``sent``: the outputs, each with its position.
-    ``callback``: that which sends what comes from no message. ``check_output``: raises for an output that
-    cannot be sent; None to take all."""
+    ``callback``: that which sends what comes from no message. ``check_output``: false for an
+    output that cannot be sent and is left out, or a dead letter; None to take all."""
 
     commits_all_tasks = False
     can_defer = False
@@ -88,7 +88,7 @@ class HeldOutputs:
         self.keyless = dict(keyless)
         self.sent: list[tuple[int, Sent]] = []
         self.callback: Callback = "window"
-        self.check_output: Write | None = None
+        self.check_output: Callable[[str, Any], bool] | None = None
         self._note = sent_noter(serdes, position)
         self._position = position
 
@@ -102,12 +102,16 @@ class HeldOutputs:
         """Nothing to do."""
 
     def send(self, collected: Collected) -> None:
-        position = self._position()
+        position, own = self._position(), len(collected)
+        # The check adds dead letters to the list.
         for index, item in enumerate(collected):
-            if self.check_output is not None:
-                self.failed_index = index
-                self.check_output(*item[:2])
+            self.failed_index = index
+            can_be_sent = self.check_output is None or self.check_output(*item[:2])
             sent = with_round_robin_number(self._note(item), self.keyless)
+            if not can_be_sent:
+                sent.fate = "refused"
+            elif index >= own:
+                sent.fate = "letter"
             if isinstance(sent.at, int):
                 sent.callback = self.callback
             sent.at = position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import streambench as sb
 from streambench.debug.control.session import Session
 from streambench.errors import SerdeError, StreambenchError, TaskError
 from streambench.system.systems import Systems
-from tests.container.jobs import Bench
+from tests.container.jobs import Bench, ignore
 from tests.debug.control.test_time_travel import STORE, Counter, session_of
-from tests.debug.crash.test_crash import GUARANTEES, Counting
+from tests.debug.crash.test_crash import EXACTLY_ONCE, GUARANTEES, Counting
 from tests.refusals import LOCAL, Refused, sender_of
 
 UNSENDABLE: list[dict[str, Any]] = [
@@ -109,9 +110,74 @@ def test_a_branch_fails_at_what_a_system_refuses(case: Refused, by_column: bool,
     session.stop()
 
 
-def session_to(case: Refused, task: Any, directory: Path) -> Session:
+TOLERANT: list[dict[str, Any]] = [
+    {"task.dead.letter.stream": "mem.dead"}, {"task.drop.serialization.errors": "true"},
+]  # fmt: skip
+
+
+def both(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Sends a message that a log takes, and one that it refuses."""
+    collector.send("out.out", b"1")
+    collector.send("out.out", {"n": 1})
+
+
+def both_in_memory(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """The same of a system in memory."""
+    collector.send("mem.out", 1)
+    collector.send("mem.out", threading.Lock())
+
+
+def columns(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Sends a batch of the same two."""
+    collector.send_batch(sb.SystemStream.parse("out.out"), [b"1", {"n": 1}])
+
+
+@pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
+def test_a_branch_shows_the_dead_letter_of_what_is_refused(tolerant: dict[str, Any], tmp_path: Path) -> None:
+    config = {**tolerant, **EXACTLY_ONCE}
+    session = session_to(LOCAL[0], ignore, tmp_path, config)
+    session.step(2)
+    session.goto(0)
+    session.swap(both_in_memory)
+    session.forward(2)
+    sent = ["mem.out", *(["mem.dead"] if "mem.dead" in tolerant.values() else [])] * 2
+    assert [each.stream for each in session.outputs()] == sent
+    session.adopt()
+    assert [each.stream for each in session.outputs()] == sent
+    assert [len(each.outputs) for each in session.effects(0)] == [len(sent) // 2] * 2
+    session.stop()
+
+
+@pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
+def test_a_swap_with_replay_compares_what_streams_get(tolerant: dict[str, Any], tmp_path: Path) -> None:
+    session = session_to(LOCAL[0], sender_of(LOCAL[0].good), tmp_path, tolerant)
+    session.step(2)
+    (changed,) = session.swap(sender_of(LOCAL[0].bad), replay=2).changed
+    # Only the first difference at a message is shown.
+    name = "mem.dead" if "mem.dead" in tolerant.values() else "out.out"
+    assert (changed.position, changed.name) == (2, name)
+    session.stop()
+
+
+@pytest.mark.parametrize("task", [both, columns])
+@pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
+def test_a_crash_repeats_the_dead_letters_of_what_is_refused(
+    tolerant: dict[str, Any], task: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = session_to(LOCAL[0], task, tmp_path, tolerant)
+    session.step(2)
+    caplog.clear()
+    crash = session.crash()
+    assert (crash.error, crash.outputs_new, crash.outputs_lost) == (None, (), ())
+    letters = [each for each in crash.outputs_twice if each.stream == "mem.dead"]
+    assert len(letters) == (2 if "mem.dead" in tolerant.values() else 0)
+    assert caplog.records == []
+    session.stop()
+
+
+def session_to(case: Refused, task: Any, directory: Path, more: Any = None) -> Session:
     """A session of a job that sends to a system."""
-    config = {f"systems.out.{key}": value for key, value in case.settings(directory).items()}
+    config = {f"systems.out.{key}": value for key, value in case.settings(directory).items()} | (more or {})
     bench = Bench(task, {"mem.in": {0: ["a", "b", "c"]}}, {**config, "task.commit.ms": -1}, observed=False)
     Systems(bench.config).create(sb.SystemStream("out", "out")) if "file" in case.name else None
     session = Session(bench.container)
