@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from streambench.cli.interrupts import INTERRUPTED, begin_imports
 
@@ -13,6 +14,7 @@ def main() -> None:
     Ctrl-C while modules are imported, those of the subcommand included, ends the process at once. There is
     nothing yet to clean up. A KeyboardInterrupt out of an import would be shown with our frames, or be taken
     for a missing module."""
+    _open_missing_streams()
     begin_imports()
     from streambench.cli.app import main as run
     from streambench.cli.threads_left import name_threads_left
@@ -24,3 +26,18 @@ def main() -> None:
         raise
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
+
+
+def _open_missing_streams() -> None:
+    """Give a process that was started without standard streams the null device for each of them.
+
+    The next file to be opened would get its number, and what is printed would go into that."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number, and child processes have it, too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

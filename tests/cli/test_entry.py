@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,6 +36,19 @@ def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(module: str) -> None
         [sys.executable, "-c", INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_job_runs_without_standard_streams(project: Project) -> None:
+    """As a service that closes them has it: no file that is opened later may get their numbers."""
+    project.fill(5)
+    command = shlex.join(project.command("run", "job.properties", "--until", "caught-up"))
+    subprocess.run(f"{command} <&- >&- 2>&-", shell=True, cwd=project.directory, check=True)
+    assert [row["lag"] for row in project.rows("checkpoints")] == [0, 0]
+    listed = shlex.join(project.command("streams", "job.properties"))
+    done = subprocess.run(
+        f"{listed} >&-", shell=True, cwd=project.directory, check=True, capture_output=True, text=True
+    )
+    assert done.stderr == ""
 
 
 def test_it_begins_where_nothing_heavy_is_imported_yet(project: Project) -> None:
