@@ -166,9 +166,14 @@ def _history(systems: Systems, history: Mapping[str, Sequence[Checkpoint]]) -> I
         for task, kept in history.items()
         for each in kept
     ]
+    shown = set()
     for *_, task, each in sorted(commits, key=lambda commit: commit[:4]):
         for ssp in partitions(each):
             row = _row(systems, task, each, ssp)
+            # A rewind puts a commit in place again, and a start adds new stores to the last one.
+            if (place := tuple(row.values())) in shown:
+                continue
+            shown.add(place)
             now = next_offset(systems, history[task][-1], ssp)
             yield {**row, "again": lag_between(row["next"], now) if row["next"] is not None else None}
 

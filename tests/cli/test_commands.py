@@ -390,6 +390,14 @@ def test_a_rewind_can_be_taken_back(project: Project) -> None:
     assert [row["lag"] for row in project.rows("checkpoints")] == [0, 0]
 
 
+def test_the_history_has_a_commit_once_also_after_a_rewind_to_it(project: Project) -> None:
+    project.fill(10)
+    project.ok("run", "job.properties", "--until", "caught-up")
+    history = project.rows("checkpoints", "--history")
+    project.ok("checkpoints", "--rewind", history[-1]["commit"], "--yes", *C)
+    assert project.rows("checkpoints", "--history") == history
+
+
 def test_two_wishes_make_one_rewind(project: Project) -> None:
     project.fill(10)
     project.ok("run", "job.properties", "--until", "caught-up")
