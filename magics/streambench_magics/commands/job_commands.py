@@ -55,7 +55,7 @@ class JobCommands:
                 )
 
     def _report_takeover(self, job: Job) -> None:
-        """Raise FencedError, once, where another process has taken it over while it was paused."""
+        """Raise FencedError, once, where another process has taken it over and no command has said so."""
         with self._running(job):
             job.report_takeover()
 

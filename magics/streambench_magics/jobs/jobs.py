@@ -237,7 +237,7 @@ class Job:
         Container.from_config(self.config, self.task)
 
     def report_takeover(self) -> None:
-        """Raise FencedError, once, where another process has taken it over while it was paused here."""
+        """Raise FencedError, once, where another process has taken it over and no command has said so."""
         if self.session is not None:
             self.session.report_takeover()
 

@@ -30,7 +30,7 @@ from streambench.debug.stopping.conditions import Condition, Conditional, Condit
 from streambench.debug.stopping.interrupt import GivenUp, clear_interrupts, interrupt_inside
 from streambench.debug.stopping.moment import Moment
 from streambench.debug.stopping.past_steps import moments_of, walk
-from streambench.errors import StreambenchError
+from streambench.errors import FencedError, StreambenchError
 from streambench.suggestions import suggest
 from streambench.wording import words
 
@@ -279,6 +279,7 @@ class Session(TakenOver):
             self._ended.wait(timeout)
         problem = self.error or self.problem
         if problem is not None:
+            self._takeover = None  # it is raised here
             raise problem
         return not self.running
 
@@ -404,6 +405,8 @@ class Session(TakenOver):
         except BaseException as error:
             call.error = error
             log.debug("%s failed", self.name, exc_info=True)  # wait() raises it
+            if isinstance(error, FencedError):
+                self._takeover = error
             if self.error is None and not self._is_left_alone and not isinstance(error, GivenUp):
                 self.problem = error
         self._thread = None
@@ -436,7 +439,7 @@ class Session(TakenOver):
                 on_interrupt()
         if interrupt is not None and call.error is None:
             raise interrupt
-        self.problem = None  # it is raised here
+        self.problem = self._takeover = None  # it is raised here
         return call.result()
 
     def _conditional(self, condition: Condition | None) -> Callable[[Callable[[], int]], int]:

@@ -26,12 +26,12 @@ class TakenOver(Stops):
 
     @property
     def is_takeover_unreported(self) -> bool:
-        """True where another process has taken over while it stood still, and no command has said so yet."""
+        """True where another process has taken over, and no command has said so yet."""
         return self._takeover is not None
 
     def report_takeover(self) -> None:
-        """Raise FencedError, once, where another process has taken over while it stood still; or what reading
-        its record raised."""
+        """Raise FencedError, once, where another process has taken over and no command has said so yet; or
+        what reading its record raised."""
         error, self._takeover = self._takeover, None
         if error is not None:
             raise error

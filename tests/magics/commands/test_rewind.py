@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -162,6 +163,17 @@ def test_the_next_command_says_that_a_paused_job_was_taken_over(
     assert f"process {os.getpid()}" in said and "has taken over" in said
     assert "%stream step Sum takes it over again, at the last commit of that start" in said
     assert running.state == "running" and not running.is_replaced
+
+
+def test_the_next_command_says_that_a_running_job_was_taken_over(summed: Shell) -> None:
+    job = summed.magics.bench.job("Sum")
+    ended = threading.Event()
+    job.on_change.append(lambda: ended.set() if job.state == "failed" else None)
+    summed.run("%stream run")
+    with Container(job.config, summed.names["Sum"]):
+        assert ended.wait(60)
+    assert "%stream step Sum takes it over again" in summed.fails("%stream step")
+    assert "Sum had failed; it goes on from its last checkpoint" in summed.run("%stream step")
 
 
 def test_a_paused_job_that_was_taken_over_goes_on_with_a_second_step(
