@@ -2,6 +2,9 @@
 
 The exit code is 0 where the command did what was asked, 1 where it could not, 2 where it was called wrongly.
 It is 130 after an interrupt, and 141 where the reader of its output has gone, as in shells.
+
+The help, the version and the tab key need none of what commands share, a third of the time that they take. So
+it is imported where a command begins, or ends in an error.
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ import typer
 
 import streambench
 from streambench.cli.commands import Commands
-from streambench.cli.output import log_to_stderr, print_error
-from streambench.job.failure import interrupted_at
 
 app = typer.Typer(
     name="streambench",
@@ -47,22 +48,26 @@ _COMMITTED = "what was committed stays committed"
 
 @app.callback()
 def _streambench(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """An interactive stream workbench."""
+    if context.obj is not None:
+        context.obj()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (``arguments``, else those of the process) and exit."""
-    log_to_stderr()
     outcome, where = _COMMITTED, ""
     try:
-        app(arguments, prog_name="streambench")
+        app(arguments, prog_name="streambench", obj=_log_to_stderr)
     except BrokenPipeError:
         code: object = _PIPE_CLOSED
     except Exception as error:
+        from streambench.cli.output import print_error
+
         print_error(error)
         code = 1
     except SystemExit as end:
@@ -70,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _PIPE_CLOSED if isinstance(end.__context__, BrokenPipeError) else end.code
         interrupt = _interrupt_behind(end)
         if interrupt is not None:
+            from streambench.job.failure import interrupted_at
+
             outcome, where = str(interrupt) or outcome, interrupted_at(interrupt)
     else:
         code = 0
@@ -85,6 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _PIPE_CLOSED
     sys.exit(code if code is None or isinstance(code, (int, str)) else 1)
+
+
+def _log_to_stderr() -> None:
+    """Called before a command begins; within a program that has called ``app``, its logging stays."""
+    from streambench.cli.output import log_to_stderr
+
+    log_to_stderr()
 
 
 def _interrupt_behind(end: BaseException) -> KeyboardInterrupt | None:
