@@ -23,7 +23,6 @@ import streambench
 from streambench.cli.job import JsonOption
 from streambench.cli.output import print_json, screen
 from streambench.errors import StreambenchError, described
-from streambench.testing.brokers.rabbitmq import find_server
 
 State = Literal["found", "missing", "skipped"]
 
@@ -196,6 +195,8 @@ def _program(name: str, without: str, remedy: str) -> Finding:
 
 
 def _rabbitmq() -> Finding:
+    from streambench.testing.brokers.rabbitmq import find_server  # with the container, for run_job
+
     try:
         return Finding("rabbitmq-server", "found", find_server())
     except StreambenchError as error:

@@ -45,8 +45,9 @@ from streambench.container.outputs.transactional_outbox import (
     check_replayable,
     is_exactly_once,
 )
+from streambench.container.restore import RestoreProgress
 from streambench.container.runtime import Resources, Runtime
-from streambench.container.task_stores import RestoreProgress, StoreParts, TaskStores
+from streambench.container.task_stores import StoreParts, TaskStores
 from streambench.container.tasks.functions import warn_of_shared_globals
 from streambench.container.tasks.lifecycle import lifecycle_listeners
 from streambench.container.tasks.task_handles import Context, SharedHandles

@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from streambench.errors import StoreError
 from streambench.model import PartitionMetadata, SystemStreamPartition
 from streambench.store.engine import StoreEngine
@@ -20,6 +22,14 @@ _AT_ONCE = 10_000
 _PATIENCE_MS = 1_000
 
 Compare = Callable[[str, str], int | None]
+
+
+class RestoreProgress(Struct, frozen=True):
+    """The progress of the restore of a container's stores: entries read from snapshots and changelogs, and
+    their number at most (None: unknown)."""
+
+    restored: int
+    total: int | None
 
 
 @runtime_checkable

@@ -25,7 +25,13 @@ from streambench.container.known_stores import (
 )
 from streambench.container.loop_context import LoopContext
 from streambench.container.outputs.outbox import StoreChanges
-from streambench.container.restore import Restore, check_needs_nothing, check_not_compacted, restore_all
+from streambench.container.restore import (
+    Restore,
+    RestoreProgress,
+    check_needs_nothing,
+    check_not_compacted,
+    restore_all,
+)
 from streambench.container.snapshots import Snapshots
 from streambench.container.trace import Trace, TracedClock
 from streambench.counts import sum_known
@@ -48,14 +54,6 @@ log = logging.getLogger(__name__)
 _KEEP_EVERY_NS = 60_000_000_000
 _KEEP_SHARE = 200
 """Reading all checkpoints that are kept takes at most one part in so many of the time."""
-
-
-class RestoreProgress(Struct, frozen=True):
-    """The progress of the restore of a container's stores: entries read from snapshots and changelogs, and
-    their number at most (None: unknown)."""
-
-    restored: int
-    total: int | None
 
 
 class StoreParts(Struct, frozen=True, kw_only=True):

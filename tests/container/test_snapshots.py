@@ -17,9 +17,8 @@ import pytest
 import streambench as sb
 from streambench.clock import Clock
 from streambench.container import task_stores as task_stores_module
-from streambench.container.restore import restore_all
+from streambench.container.restore import RestoreProgress, restore_all
 from streambench.container.snapshots import Snapshots
-from streambench.container.task_stores import RestoreProgress
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.system.log.snapshots import LogSnapshots
 from streambench.testing import ManualClock

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import streambench as sb
-from streambench.container.task_stores import RestoreProgress, TaskStores
+from streambench.container.restore import RestoreProgress
+from streambench.container.task_stores import TaskStores
 from streambench.errors import ConfigError, FencedError, MessageTooLargeError, StoreError
 from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench.store import rocksdb

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from streambench.chooser.explanation import Explanation
 from streambench.container.outputs.dead_letters import ErrorCounts
-from streambench.container.task_stores import RestoreProgress
+from streambench.container.restore import RestoreProgress
 from streambench.counts import sum_known
 from streambench.model import SystemStreamPartition
 

@@ -16,7 +16,7 @@ from streambench.container.observe.snapshot import PartitionSnapshot
 from streambench.container.observer import ContainerObserver, Observation
 from streambench.container.outputs.dead_letters import ErrorCounts
 from streambench.container.progress import LoopProgress
-from streambench.container.task_stores import RestoreProgress
+from streambench.container.restore import RestoreProgress
 from streambench.container.tasks.task_instance import TaskInstance
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import IncomingMessageEnvelope, PartitionMetadata, SystemStream, SystemStreamPartition

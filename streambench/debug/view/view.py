@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from streambench.chooser.explanation import Explanation
     from streambench.container.observe.snapshot import ContainerSnapshot
-    from streambench.container.task_stores import RestoreProgress
+    from streambench.container.restore import RestoreProgress
     from streambench.debug.view.rates import Snapshots
 
 _BAR = 16

@@ -6,7 +6,7 @@ import pytest
 
 import streambench.debug.view.restore_progress as restoring
 from streambench.container.container import Container
-from streambench.container.task_stores import RestoreProgress
+from streambench.container.restore import RestoreProgress
 from streambench.debug.view.restore_progress import show_restore_progress
 from tests.container.jobs import ignore
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from streambench.chooser import Candidate, Explanation
 from streambench.container.observe.snapshot import Choice, ContainerSnapshot, PartitionSnapshot
-from streambench.container.task_stores import RestoreProgress
+from streambench.container.restore import RestoreProgress
 from streambench.counts import counted
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.rows import rows
