@@ -12,6 +12,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from streambench import properties
+from streambench.properties import PropertiesError
+
 _PART = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _WHOLE = re.compile(r"\$\{(env|file):[^{}]*\}")
 _LARGEST = 1 << 20
@@ -103,12 +106,10 @@ def _of_file(reference: str, rest: str, directory: Path) -> str:
 
 
 def _of_properties(reference: str, text: str, key: str) -> str:
-    import javaproperties  # takes long to import, and is rarely needed
-
     try:
-        values = javaproperties.loads(text)
-    except ValueError:
+        values = properties.loads(text)
+    except PropertiesError:
         raise UnresolvedError(f"{reference}: the file is no properties file") from None
     if key not in values:
         raise UnresolvedError(f"{reference}: there is no key {key} in the file")
-    return str(values[key])
+    return values[key]
