@@ -91,11 +91,19 @@ class JobLease:
     def _remove(self) -> None:
         try:
             with closing(new_admin(self._settings)) as admin:
-                members = admin.describe_groups([self._group])[self._group]["members"]
-                ours = [each["member_id"] for each in members if each["client_id"] == self.name]
+                ours = self._shown(admin)
                 admin.remove_group_members(self._group, [MemberToRemove(member_id=each) for each in ours])
         except (kafka_errors.KafkaError, StreambenchError) as error:
             log.debug("the lease of the job ends by its timeout: %s", error)
+
+    def _shown(self, admin: Any) -> list[str]:
+        """The memberships of this lease that the broker shows to others."""
+        members = admin.describe_groups([self._group])[self._group]["members"]
+        return [each["member_id"] for each in members if each["client_id"] == self.name]
+
+    def _is_shown(self) -> bool:
+        with closing(new_admin(self._settings)) as admin:
+            return bool(self._shown(admin))
 
     def _keep(self) -> None:
         while not self._ended.is_set():
@@ -113,20 +121,25 @@ class JobLease:
                 self._ended.wait(_AGAIN_S)
 
     def _stay(self, consumer: Any) -> None:
-        """Be a member until the end; raise ``_LostError`` where the client stays without membership."""
+        """Be a member until the end; raise ``_LostError`` where the client stays without membership, and the
+        broker shows none."""
         coordinator = consumer._coordinator
-        held_at = time.monotonic()
+        lost_at = time.monotonic() + _LOST_S
         try:
             consumer.subscribe([self._topic])
             while not self._ended.is_set():
                 # A poll that does not wait begins to join, and the client drops the answer.
                 consumer.poll(0 if _is_held(coordinator) else _JOINING_MS)
                 if _is_held(coordinator):
-                    held_at = time.monotonic()
+                    lost_at = time.monotonic() + _LOST_S
                     self._membership.report_held(consumer.group_metadata().member_id)
                     self._ended.wait(_POLL_S)
-                elif time.monotonic() - held_at >= _LOST_S:
-                    raise _LostError("the client has been without membership for too long")
+                elif time.monotonic() >= lost_at:
+                    # A join may wait for several members that were killed, one after the other. Until its end
+                    # others see this one.
+                    if not self._is_shown():
+                        raise _LostError("the client has been without membership for too long")
+                    lost_at = time.monotonic() + _AGAIN_S
                 elif not coordinator.stable() and not coordinator.need_rejoin():
                     # It joined because its topic has changed, and lost the answer: it sends no heartbeat.
                     coordinator.request_rejoin()

@@ -57,11 +57,30 @@ class Consumers:
         pass
 
 
+class Joining(Consumers):
+    """Consumers whose join takes long. ``asked``: how often the broker was asked for the members of the
+    group, among which it shows this one or not."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        super().__init__()
+        self.asked = 0
+        self._is_shown = is_shown
+        self._coordinator: Any = SimpleNamespace(stable=lambda: self.asked > 2, need_rejoin=lambda: False)
+        self._coordinator.heartbeat = Joined.heartbeat
+        self._coordinator.request_rejoin = lambda: None
+
+    def describe_groups(self, groups: list[str]) -> dict[str, Any]:
+        self.asked += 1
+        members = [{"client_id": "name", "member_id": "member"}] if self._is_shown else []
+        return {groups[0]: {"members": members}}
+
+
 @pytest.fixture
 def lease_with(monkeypatch: pytest.MonkeyPatch) -> Any:
     def lease(consumers: Consumers) -> JobLease:
         settings: Any = None
         monkeypatch.setattr(job_lease, "new_consumer", consumers)
+        monkeypatch.setattr(job_lease, "new_admin", consumers)
         monkeypatch.setattr(job_lease, "_AGAIN_S", 0.001)
         return JobLease(settings, "group", "topic", "name")
 
@@ -99,6 +118,24 @@ def test_a_broker_that_stays_away_is_reported_once(
         lease = lease_with(Consumers(*[kafka_errors.KafkaConnectionError() for _ in range(5)]))
         assert reports(caplog, 2) == [LOST, BACK]
         lease.release()
+
+
+@pytest.mark.parametrize(("is_shown", "reported"), [(True, []), (False, [LOST, BACK])])
+def test_a_join_that_takes_long_is_no_loss_while_the_broker_shows_it(
+    lease_with: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    is_shown: bool,
+    reported: list[str],
+) -> None:
+    monkeypatch.setattr(job_lease, "_LOST_S", 0)
+    joining = Joining(is_shown=is_shown)
+    with caplog.at_level(logging.WARNING):
+        lease = lease_with(joining)
+        while not lease._membership.was_held:
+            time.sleep(0.002)
+        lease.release()
+    assert reports(caplog, len(reported)) == reported
 
 
 def test_a_lease_that_is_not_allowed_is_known_to_be_refused(lease_with: Any) -> None:
