@@ -3,6 +3,7 @@ pyproject.toml here."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -84,3 +85,20 @@ def test_what_is_named_twice_has_the_same_bounds(project: dict[str, Any]) -> Non
 
 def test_the_package_knows_its_version(project: dict[str, Any]) -> None:
     assert streambench.__version__ == project["version"]
+
+
+def test_the_product_imports_nothing_that_only_tests_install(project: dict[str, Any]) -> None:
+    extras = project["optional-dependencies"]
+    by_tests = {Requirement(line).name for line in extras["test"]}
+    others = [lines for name, lines in extras.items() if name != "test"]
+    installed = {Requirement(line).name for lines in [project["dependencies"], *others] for line in lines}
+    of_tests = {name.replace("-", "_") for name in by_tests - installed}
+    found = {}
+    for path in [*CHECKOUT.glob("streambench/**/*.py"), *CHECKOUT.glob("magics/**/*.py")]:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if wrong := {name.partition(".")[0] for name in names} & of_tests:
+                found[str(path.relative_to(CHECKOUT))] = wrong
+    assert found == {}

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import javaproperties
-
 import streambench
 from streambench.config import Config
 from streambench.counts import counted
@@ -22,6 +20,7 @@ from streambench.errors import StreambenchError
 from streambench.imports import by_path
 from streambench.masking import masked
 from streambench.model import SystemStream
+from streambench.properties import dumps
 from streambench.spark.own_code import imported, own_code, pinned
 from streambench.spark.package import without_secrets
 from streambench.system.systems import known_key
@@ -88,7 +87,7 @@ def export(
         files, modules = {TASK: source.encode()}, set(imported(source))
         values["task.class"] = f"{TASK}:{name}"
     _check_free(directory, [*files, CONFIG, NEEDS, TEST, CASE])
-    files[CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
+    files[CONFIG] = dumps(values).encode()
     files[NEEDS] = _requirements(modules).encode()
     case, left_out = _case(job, config, task, say) if runs else (None, "--no-run leaves it out")
     if case is not None:
