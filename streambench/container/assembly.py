@@ -138,6 +138,7 @@ def build(
     status.tasks += _make_tasks(status, container, task_stores, handles, is_timed=is_timed)
     commits.record_stores(last, corrected)
     starting = StartingOffsets(config, systems, metadata, last, inherited.known)
+    starting.report_left_out(status.name, [task.name for task in status.tasks], inputs)
     _place_tasks(status.tasks, last, starting)
     begin_windows(status.tasks, last, config, clock.now_ms())
     _init_tasks(status, starting, on_start)

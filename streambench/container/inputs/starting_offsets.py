@@ -13,12 +13,15 @@ there before the job noticed was meant for it. A partition that another task had
 other tasks) goes on where that one has left it. But a task that has had it itself, before that, goes on where
 its own state stands. Where another partition has replaced one under its name, the old checkpoint is treated
 like an offset out of range. It is reported, and the default applies.
+
+An input that a run leaves out loses its position with the next commit, as in Samza; that is reported, too.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Set
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Set
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,6 +30,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.stored_checkpoints import partition_holders
 from streambench.config import Config
 from streambench.container.inputs.partition_identity import PartitionIdentities, replaced
+from streambench.counts import first_named
 from streambench.errors import OffsetError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OLDEST, PartitionMetadata, SystemStream, SystemStreamPartition
@@ -35,6 +39,8 @@ from streambench.system import reader
 from streambench.system.systems import Systems
 
 log = logging.getLogger(__name__)
+
+_MOST_TASKS = 3
 
 
 class StartingOffsets:
@@ -117,6 +123,29 @@ class StartingOffsets:
                 f"{here.oldest or here.upcoming} to {here.upcoming} (the next)"
             )
         return offset
+
+    def report_left_out(self, job: str, tasks: Iterable[str], inputs: Container[SystemStream]) -> None:
+        """Warn of streams of which these tasks have positions, and which are no inputs any more.
+
+        Their next checkpoints are without these positions, and a default of ``upcoming`` would skip messages
+        should the input come back."""
+        left_out: dict[SystemStream, list[str]] = defaultdict(list)
+        for task in tasks:
+            checkpoint = self._last.get(task)
+            streams = set() if checkpoint is None else {ssp.system_stream for ssp in checkpoint.partitions}
+            for stream in streams:
+                if stream not in inputs:
+                    left_out[stream].append(task)
+        for stream in sorted(left_out):
+            log.warning(
+                "%s: %s was an input of earlier runs, and is none now; the next commit of %s drops its "
+                "position. Should it come back, reading begins at samza.offset.default; earlier commits have "
+                "the position: %s",
+                job,
+                stream,
+                first_named(left_out[stream], _MOST_TASKS),
+                self._config.command("checkpoints --history"),
+            )
 
     def _report_holder(self, task: str, ssp: SystemStreamPartition) -> None:
         """Warn where another task has had a partition since this one left it."""

@@ -26,7 +26,7 @@ from streambench.system.memory import MemoryStreams, MemorySystemFactory
 from streambench.system.systems import Systems
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
 from streambench.testing import JobRun, run_job
-from tests.container.jobs import ignore
+from tests.container.jobs import Bench, ignore
 from tests.samza_traces import samza_traces
 
 SSP = SystemStreamPartition("sys", "a", 0)
@@ -279,6 +279,22 @@ def test_a_system_that_does_not_know_its_end_is_read_from_its_beginning() -> Non
 
 
 # What the task sets in init
+
+
+def test_an_input_that_a_run_leaves_out_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    checkpoints = MemoryCheckpointManager()
+    found = []
+    for inputs in (["mem.a", "mem.b"], ["mem.a"], ["mem.a"]):
+        caplog.clear()
+        bench = Bench(ignore, {stream: {0: ["x"]} for stream in inputs}, checkpoints=checkpoints)
+        bench.started().run("caught-up")
+        bench.container.stop()
+        found.append([record.getMessage() for record in caplog.records if "mem.b" in record.getMessage()])
+    assert [len(each) for each in found] == [0, 1, 0]
+    assert "mem.b was an input of earlier runs" in found[1][0]
+    assert "the next commit of Partition 0 drops its position" in found[1][0]
 
 
 class StartsAt(StreamTask):
