@@ -27,13 +27,17 @@ class TakenOver(Stops):
     @property
     def is_takeover_unreported(self) -> bool:
         """True where another process has taken over, and no command has said so yet."""
+        if self.container.state == "failed":
+            with self._driving:  # held by the thread that closes it, until it is known why
+                pass
         return self._takeover is not None
 
     def report_takeover(self) -> None:
         """Raise FencedError, once, where another process has taken over and no command has said so yet; or
         what reading its record raised."""
-        error, self._takeover = self._takeover, None
-        if error is not None:
+        if self.is_takeover_unreported:
+            error, self._takeover = self._takeover, None
+            assert error is not None
             raise error
 
     def notice_takeover(self) -> None:

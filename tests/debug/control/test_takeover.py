@@ -209,6 +209,25 @@ def test_no_takeover_is_noticed_while_a_callback_runs(directory: Path) -> None:
     assert session.container.is_released
 
 
+def test_a_command_waits_for_the_end_of_a_job_that_was_taken_over(directory: Path) -> None:
+    closing, gate = threading.Event(), threading.Event()
+
+    class Slow(Counts):
+        def close(self) -> None:
+            closing.set()
+            gate.wait(60)
+
+    session = paused_session(directory, Slow)
+    supersede(directory)
+    assert closing.wait(60)
+    assert session.state == "failed"
+    threading.Timer(0.1, gate.set).start()
+    assert session.is_takeover_unreported
+    with pytest.raises(FencedError):
+        session.report_takeover()
+    assert not session.is_takeover_unreported
+
+
 def test_a_branch_is_kept_until_its_session_is_live_again(directory: Path) -> None:
     session = paused_session(directory)
     session.back()
