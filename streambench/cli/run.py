@@ -17,12 +17,12 @@ from msgspec import Struct, structs
 
 from streambench.cli.job import JobArgument, JobOption, JsonOption, complete_of, named_job, read_job
 from streambench.cli.option_groups import Option, with_options
-from streambench.cli.output import live_console, print_error, print_json, print_notes, print_wait
+from streambench.cli.output import live_console, print_error, print_json, print_notes, print_wait, warn
 from streambench.cli.running_option import RunningOption
 from streambench.counts import counted
 from streambench.debug.view.rates import Rates
 from streambench.debug.view.view import headline, snapshot_table
-from streambench.debug.view.waiting import WaitingHint
+from streambench.debug.view.waiting import WaitingHint, begun_at_their_ends
 from streambench.errors import StreambenchError
 from streambench.job.failure import user_frames
 from streambench.job.waits import showing_waits
@@ -189,13 +189,14 @@ def _run_shown(
     elif not options.quiet:
         shown, display = run_display(live_console())
         show = _with_goal(shown, goal) if isinstance(goal, int) else shown
+    last: list[ContainerSnapshot] = []
     try:
         with display:
             result = run_job(
                 settings,
                 goal,
                 container=options.container,
-                on_snapshots=_with_hint(show, hint, goal),
+                on_snapshots=_keeping(last, _with_hint(show, hint, goal)),
                 on_restart=lines.restarted if lines else None,
                 join=options.join,
                 on_hang=partial(_give_up, display),
@@ -209,6 +210,9 @@ def _run_shown(
         _check_end(result, goal)
     else:
         _show_end(result, goal)
+    if goal == "caught-up":
+        for stream, why in begun_at_their_ends(last, settings).items():
+            warn(f"{stream} {why}")
 
 
 def _show_end(result: RunResult, goal: Until) -> None:
@@ -237,6 +241,17 @@ def _with_goal(show: OnSnapshots, messages: int) -> OnSnapshots:
             count = counted(messages, "message")
             print_wait(f"it stops after {count}, and waits for them if need be (Ctrl-C ends it)")
         show(snapshots)
+
+    return shown
+
+
+def _keeping(last: list[ContainerSnapshot], show: OnSnapshots | None) -> OnSnapshots:
+    """Show snapshots, and keep the last ones in a list."""
+
+    def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
+        last[:] = snapshots
+        if show is not None:
+            show(snapshots)
 
     return shown
 

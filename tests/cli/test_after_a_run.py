@@ -82,3 +82,12 @@ def test_a_program_gets_the_same(job: Path) -> None:
         "task.py:8",
     )
     assert end["windows_left"]["messages"] == 4
+
+
+def test_a_run_that_begins_behind_all_messages_says_so_at_its_end(job: Path) -> None:
+    job.write_text(JOB.replace("systems.log.samza.offset.default=oldest\n", ""))
+    ended = done("run", str(job), "--until", "caught-up")
+    assert "0 messages in " in ended.stdout
+    assert "warning: log.in is read only from where its end was at the first start" in ended.stderr
+    job.write_text(JOB.replace("default=oldest", "default=upcoming"))
+    assert done("run", str(job), "--until", "caught-up").stderr == ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _AFTER_S = 2.0
 _MOST_STREAMS = 3
 _RECEIVED = "has received nothing"
+_BEGINS_AT_END = "is read only from where its end was at the first start"
 
 
 def nothing_to_read(snapshots: Snapshots, config: Config) -> Mapping[SystemStream, str]:
@@ -31,6 +32,20 @@ def nothing_to_read(snapshots: Snapshots, config: Config) -> Mapping[SystemStrea
     for each in partitions:
         streams.setdefault(each.ssp.system_stream, []).append(each)
     return {stream: _why(stream, of_stream, config) for stream, of_stream in streams.items()}
+
+
+def begun_at_their_ends(snapshots: Snapshots, config: Config) -> Mapping[SystemStream, str]:
+    """The input streams with messages of which none was read, as no setting says where to begin; and why."""
+    streams: dict[SystemStream, list[PartitionSnapshot]] = {}
+    for snapshot in all_of(snapshots):
+        for each in snapshot.partitions:
+            streams.setdefault(each.ssp.system_stream, []).append(each)
+    return {
+        stream: why
+        for stream, of_stream in streams.items()
+        if not config.get(config.stream_key(stream.system, stream.stream, "samza.offset.default"))
+        and (why := _why(stream, of_stream, config)).startswith(_BEGINS_AT_END)
+    }
 
 
 def described_waits(why: Mapping[SystemStream, str], send: Callable[[SystemStream], str]) -> str:
@@ -109,5 +124,5 @@ def _why(stream: SystemStream, partitions: Sequence[PartitionSnapshot], config: 
             # Rewound to there: the default is not why.
             return f"is at its end: nothing is there from {partitions[0].ssp}@{partitions[0].position} on"
         earlier = f"({key}=oldest, and a rewind to oldest, reads what was there)"
-        return f"is read only from where its end was at the first start {earlier}"
+        return f"{_BEGINS_AT_END} {earlier}"
     return "has been read to its end"
