@@ -28,8 +28,9 @@ def run_code(text: str, tree: ast.Module, filename: str, notebook: dict[str, Any
     libraries look up annotations there. A cell with a ``global`` statement or ``import *`` has no names of
     its own: it runs in the notebook."""
     top = symtable.symtable(text, filename, "exec")
-    # Whatever is no code of a module is refused before anything runs.
-    code = compile(tree, filename, "exec")
+    # Whatever is no code of a module is refused before anything runs. What this module imports from
+    # __future__ is not inherited: annotations of a cell are values, as in a plain cell.
+    code = compile(tree, filename, "exec", dont_inherit=True)
     if _is_shared(top, tree):
         exec(code, notebook)
         return notebook
@@ -62,7 +63,7 @@ def _function_of(
     made.body[:0] = of_the_future  # these have to stand first
     function.body[:0] = _publishing([each for each in tree.body if each not in of_the_future])
     found: dict[str, Any] = {}
-    exec(compile(made, filename, "exec"), notebook, found)
+    exec(compile(made, filename, "exec", dont_inherit=True), notebook, found)
     cell: FunctionType = found[_CELL]
     cell.__code__ = _as_of_a_module(cell.__code__).replace(co_name="<module>", co_qualname="<module>")
     return cell

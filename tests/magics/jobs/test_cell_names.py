@@ -169,3 +169,12 @@ def test_names_that_come_with_a_star_are_found(ip_empty: Shell) -> None:
         "def process(envelope, *_):\n    return floor(envelope)\n"
     )
     assert ip_empty.names["t"].process(1.5, None, None) == 1
+
+
+def test_annotations_are_values_as_in_a_plain_cell(ip_empty: Shell) -> None:
+    cell = "class Flight:\n    delay: int\ndef late(flight: Flight) -> bool:\n    return flight.delay > 15\n"
+    for shared in ("", "def count():\n    global counted\n    counted = 1\n"):
+        ip_empty.run(f"%%streamtask t\n{cell}{shared}def process(envelope, collector, coordinator): pass\n")
+        names = ip_empty.names
+        assert names["Flight"].__annotations__ == {"delay": int}
+        assert names["late"].__annotations__ == {"flight": names["Flight"], "return": bool}
