@@ -62,6 +62,7 @@ def replay(
 
         streambench replay 1-c0.capture --shrink --to-test tests/test_late.py
     """
+    from streambench.debug.replay.generated_test import check_target
     from streambench.debug.replay.replay import open as open_recording
     from streambench.debug.replay.replay_summary import summary_lines
     from streambench.wording import speaking
@@ -70,6 +71,8 @@ def replay(
     with speaking("terminal"):
         print("\n".join(summary_lines(recording, task, recorded_source=recorded_source)))
     if shrink:
+        if to_test is not None:
+            check_target(recording, to_test)  # shrinking may take long
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
         with _status(f"running its {counted(len(recording), 'message')} for {to_test}"):

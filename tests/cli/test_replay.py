@@ -105,6 +105,13 @@ def test_a_failure_is_shrunk_and_made_a_test(broken: Project) -> None:
     assert len(Recording.read("test_ratio.recording")) == 1
 
 
+def test_a_test_that_cannot_be_written_is_refused_before_shrinking(broken: Project) -> None:
+    path = captured(broken)
+    error = broken.fails("replay", path, "--shrink", "--to-test", "tests/test_ratio.py")
+    assert "there is no directory tests; make it: mkdir -p tests" in error
+    assert not Path(path).with_name("1-c0.small.capture").exists()
+
+
 def test_what_no_longer_fails_cannot_be_shrunk(broken: Project) -> None:
     path = captured(broken)
     Path("mended.py").write_text(TASK.replace('/ envelope.message["of"]', ""))

@@ -55,7 +55,7 @@ def write_test(recording: Recording, path: Path, *, task: Any = None, recorded_s
     That of a recording without a failure expects the outputs, stores and offsets that the code has now.
     Raises StreambenchError where a file cannot be written, ConfigError where there is no code,
     what the task fails with."""
-    _check_target(recording, path)
+    check_target(recording, path)
     follows = task is None and bool(codes_of(recording, recorded_source=recorded_source)[1])
     recorded_source = recorded_source or follows
     code = _code_for(recording, task, recorded_source=recorded_source)
@@ -97,7 +97,7 @@ def _data_of(path: Path) -> Path:
     return path.with_suffix(".recording")
 
 
-def _check_target(recording: Recording, path: Path) -> None:
+def check_target(recording: Recording, path: Path) -> None:
     """Raise StreambenchError where a test cannot be written to a path, or it or its recording would replace
     another file."""
     folder = path.absolute().parent
