@@ -74,6 +74,15 @@ class Comparison(Struct, frozen=True, kw_only=True):
         """Per stream the number of outputs of each."""
         return {stream: (len(a), len(b)) for stream, (a, b) in self.outputs.items()}
 
+    def __repr__(self) -> str:
+        """The first difference and figures: the outputs and values themselves may be very many."""
+        differing = sum(len(keys) for stores in self.stores.values() for keys in stores.values())
+        return (
+            f"Comparison(equal={self.equal}, first={self.first!r}, differing={len(self.differing)} messages, "
+            f"stores={differing} keys differ, counts={self.counts}, processed={self.processed}, "
+            f"errors={self.errors}, order={self.order!r}, interrupted={self.interrupted})"
+        )
+
 
 def compare(
     a: Side,

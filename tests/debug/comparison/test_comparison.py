@@ -109,6 +109,19 @@ def test_outputs_that_differ_are_side_by_side() -> None:
     assert not found.equal
 
 
+def test_the_repr_of_a_comparison_counts_the_outputs() -> None:
+    def double(envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send("mem.out", {"a": 2 * envelope.message["a"]})
+
+    def triple(envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send("mem.out", {"a": 3 * envelope.message["a"]})
+
+    found = compare(double, triple, [{"a": n} for n in range(1, 500)])
+    assert "counts={'mem.out': (499, 499)}, processed=(499, 499)" in repr(found)
+    assert f"first={found.first!r}" in repr(found)
+    assert len(repr(found)) < 1_000
+
+
 def test_a_version_that_fails_differs_at_its_message() -> None:
     found = compare(Counter, Failing, words("aaaaa"), config=CONFIG)
     assert found.first is not None and found.first.what == "error"
