@@ -67,8 +67,9 @@ class Held:
     """The lock that a file stands for, until ``release`` or the end of this process. Children do not have
     it."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor: int | None = descriptor
+        self._path = path
 
     @classmethod
     def locked(
@@ -79,7 +80,7 @@ class Held:
         other OSErrors."""
         with _noting:
             opened = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-            held = not_for_children(cls(opened))
+            held = not_for_children(cls(opened, path))
         try:
             kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
             fcntl.flock(held.descriptor, kind | fcntl.LOCK_NB)
@@ -103,9 +104,13 @@ class Held:
             return False
 
     def write(self, data: bytes) -> None:
-        """Have the file say this, and nothing else."""
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, data, 0)
+        """Have the file say this, and nothing else. Raises OSError, which names the file."""
+        try:
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, data, 0)
+        except OSError as error:
+            error.filename = os.fspath(self._path)
+            raise
 
     def release(self) -> None:
         """Leave the lock to others, whatever processes have the file open."""

@@ -148,7 +148,11 @@ def _taken(
                 held.release()
                 continue
             if not is_shared:
-                held.write(LockRecord.of_this_process())
+                try:
+                    held.write(LockRecord.of_this_process())
+                except OSError:
+                    held.release()
+                    raise
             return held
 
 

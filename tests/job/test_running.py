@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import psutil
 import pytest
@@ -41,6 +43,17 @@ def started(project: Project) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+def test_a_start_on_a_full_disk_names_the_file_and_leaves_no_lock(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.fill(2)
+    with monkeypatch.context() as full:
+        full.setattr("streambench.locks.os.pwrite", mock.Mock(side_effect=OSError(errno.ENOSPC, "Full")))
+        error = project.fails("run", "job.properties", "--until", "caught-up")
+    assert error.endswith("/streams/_jobs/up-1/start.lock: full")
+    assert "2 messages" in project.ok("run", "job.properties", "--until", "caught-up")
 
 
 @pytest.mark.parametrize(
