@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from streambench.cli.job import JobArgument, JobOption, JsonOption, read_job
+from streambench.cli.job import JobArgument, JobOption, JsonOption, complete_of, read_job
 from streambench.cli.option_groups import with_options
 from streambench.cli.output import print_json, show_rows
 from streambench.counts import first_named
@@ -31,7 +31,11 @@ class PackageOptions(Struct):
     ] = None
     target: Annotated[
         str,
-        typer.Option(metavar="local|standalone|yarn|k8s", help="The cluster that the printed line is for."),
+        typer.Option(
+            metavar="local|standalone|yarn|k8s",
+            help="The cluster that the printed line is for.",
+            autocompletion=complete_of("local", "standalone", "yarn", "k8s"),
+        ),
     ] = "local"
     master: Annotated[
         str | None, typer.Option(metavar="MASTER", help="Its master, for that line.", show_default=False)

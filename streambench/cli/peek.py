@@ -14,7 +14,7 @@ import typer
 
 from streambench.chunk import Undecodable
 from streambench.cli.envelopes import add_base64, json_row
-from streambench.cli.job import JobOption, JsonOption, StreamArgument, stream_in, systems_of
+from streambench.cli.job import JobOption, JsonOption, StreamArgument, complete_of, stream_in, systems_of
 from streambench.cli.output import moment, print_json, warn_of_pending
 from streambench.config import Config
 from streambench.counts import first_named
@@ -42,7 +42,12 @@ def peek(
     config: JobOption = None,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="oldest|newest|OFFSET", help="The first message of each partition."),
+        typer.Option(
+            "--from",
+            metavar="oldest|newest|OFFSET",
+            help="The first message of each partition.",
+            autocompletion=complete_of("oldest", "newest"),
+        ),
     ] = "oldest",
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
     limit: Annotated[

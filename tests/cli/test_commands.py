@@ -440,6 +440,20 @@ def test_the_tab_key_completes_the_names_of_streams(project: Project) -> None:
     assert shown == ["log.numbers"]
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("streambench package --target y", ["yarn"]),
+        ("streambench peek log.numbers --from o", ["oldest"]),
+        ("streambench run --until c", ["caught-up"]),
+    ],
+)
+def test_the_tab_key_completes_the_values_of_options(
+    project: Project, words: str, completed: list[str]
+) -> None:
+    assert project.completes(words) == completed
+
+
 def test_a_reader_that_goes_away_ends_a_listing_quietly(project: Project) -> None:
     project.fill(20_000, partitions=1)
     with project.start("peek", "log.numbers", "--limit", "20000", "--json", *C) as job:
