@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
@@ -20,6 +22,9 @@ from streambench.syntax import parse
 from streambench.task import StreamTask
 from streambench_magics.errors import MagicError, cell_error
 from streambench_magics.jobs.cell_names import run_code
+
+_files: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+"""The names under which the cells of tasks were compiled. All callbacks of a task may be those of a base."""
 
 
 def task_from_cell(
@@ -48,7 +53,13 @@ def task_from_cell(
         )
     # Spark sends classes of the notebook by value, others by name; the name of this one would lead nowhere.
     task.__module__ = "__main__"
+    _files[task] = filename
     return task
+
+
+def cell_file(task: type) -> str | None:
+    """The name under which the cell of a task was compiled; None for a class that no such cell made."""
+    return _files.get(task)
 
 
 def cell_text(shell: InteractiveShell, line: str, cell: str) -> str:
@@ -69,9 +80,19 @@ def _cell_number(shell: InteractiveShell) -> int:
 
 def file_name(file: str) -> str:
     """The name of a file of code as a person knows it: "cell [3]" for what a cell was compiled under."""
-    shell: Any = get_ipython()
-    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    numbers = _numbers()
     return f"cell [{numbers[file]}]" if file in numbers else Path(file).name
+
+
+def cell_files() -> list[str]:
+    """The names under which the cells of the notebook were compiled, the newest first."""
+    numbers = _numbers()
+    return sorted(numbers, key=lambda file: numbers[file], reverse=True)
+
+
+def _numbers() -> Mapping[str, int]:
+    shell: Any = get_ipython()
+    return getattr(getattr(shell, "compile", None), "_filename_map", {})
 
 
 def _stripped_lines(text: str) -> list[str]:

@@ -6,8 +6,6 @@ functions, classes, and constants that can be written down.
 
 from __future__ import annotations
 
-import ast
-import builtins
 import inspect
 import linecache
 import symtable
@@ -21,10 +19,11 @@ from streambench import syntax
 from streambench.container.tasks.functions import CALLBACKS, TaskOfFunctions
 from streambench.debug.replay.recorded_source import class_of_functions
 from streambench_magics.errors import MagicError
+from streambench_magics.jobs.cell import cell_file
+from streambench_magics.jobs.cell_definitions import NOTEBOOK, definition, is_definition, own_values
 from streambench_magics.jobs.cell_names import bound_names, used_names
 
 _LONGEST_CONSTANT = 10_000
-_NOTEBOOK = "__main__"
 
 
 def task_file(task: type, name: str, namespace: Mapping[str, Any]) -> tuple[str, str]:
@@ -34,8 +33,8 @@ def task_file(task: type, name: str, namespace: Mapping[str, Any]) -> tuple[str,
     Raises MagicError for a task whose source is not known, or that uses something of the notebook that
     cannot be written to a file."""
     body = _cell_of(task, name)
-    needed = _Needed(namespace)
-    needed.add_names_of(body)
+    needed = _Needed(namespace, task, body)
+    needed.add_names_of(body, own_values(task), cell_file(task))
     parts = [needed.text(), body.strip("\n")]
     found = task.__name__
     if issubclass(task, TaskOfFunctions):
@@ -52,20 +51,32 @@ def task_file(task: type, name: str, namespace: Mapping[str, Any]) -> tuple[str,
 class _Needed:
     """Everything of the notebook that a source uses, each once, what is used before its user."""
 
-    def __init__(self, namespace: Mapping[str, Any]) -> None:
+    def __init__(self, namespace: Mapping[str, Any], task: type, body: str) -> None:
         self._namespace = namespace
         self._imports: dict[str, str] = {}
         self._sources: dict[str, str] = {}
-        self._at_work: set[str] = set()
+        own = {**namespace, **own_values(task)}
+        bound = bound_names(symtable.symtable(body, "task", "exec"))
+        #: By name, which a file can bind once. The cell of the task binds its own.
+        self._values: dict[str, Any] = {each: own[each] for each in bound & own.keys()}
+        self._added: set[str] = set()
 
-    def add_names_of(self, source: str) -> None:
-        """Add what this source uses, and what that uses in turn. Raises MagicError."""
+    def add_names_of(self, source: str, own: Mapping[str, Any], file: str | None) -> None:
+        """Add what this source uses, and what that uses in turn. ``own``: the values that the code keeps of
+        names of its cell, ``file``. Raises MagicError."""
         for name in _free_names(source):
-            if name in self._at_work or (hasattr(builtins, name) and name not in self._namespace):
+            if name not in own and name not in self._namespace:
                 continue
-            self._at_work.add(name)
-            if name in self._namespace:
-                self._add(name, self._namespace[name])
+            value = own[name] if name in own else self._namespace[name]
+            known = self._values.setdefault(name, value)
+            if not _are_alike(name, known, value):
+                raise MagicError(
+                    f"the task uses two values of {name}, of different cells, and a file has only one: "
+                    "rename one of them"
+                )
+            if name not in self._added:
+                self._added.add(name)
+                self._add(name, value, file)
 
     def text(self) -> str:
         """All of it as source."""
@@ -73,59 +84,60 @@ class _Needed:
             part for part in ("\n".join(sorted(self._imports.values())), *self._sources.values()) if part
         )
 
-    def _add(self, name: str, value: Any) -> None:
+    def _add(self, name: str, value: Any, file: str | None) -> None:
         if isinstance(value, ModuleType):
             path = value.__name__
             self._imports[name] = f"import {path}" if path == name else f"import {path} as {name}"
             return
         module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-        is_elsewhere = isinstance(module, str) and module != _NOTEBOOK
+        is_elsewhere = isinstance(module, str) and module != NOTEBOOK
         if is_elsewhere and own.isidentifier() and getattr(sys.modules.get(module or ""), own, None) is value:
             renamed = "" if own == name else f" as {name}"
             self._imports[name] = f"from {module} import {own}{renamed}"
             return
-        if isinstance(value, type) or inspect.isfunction(value):
-            source = _definition(name, value)
-            self.add_names_of(source)
-            self._sources[name] = source
+        if is_definition(value):
+            found = definition(name, value, file)
+            if found is None:
+                raise _not_known(name)
+            self.add_names_of(found.source, own_values(value), found.file)
+            self._sources[name] = found.source
             return
         self._sources[name] = f"{name} = {_literal(name, value)}"
 
 
+def _are_alike(name: str, one: Any, other: Any) -> bool:
+    """True where one value can stand for the other: a cell that runs again makes its functions again."""
+    if one is other:
+        return True
+    if is_definition(one) and is_definition(other):
+        found = [definition(name, each) for each in (one, other)]
+        return len({each and each.source for each in found}) == 1
+    try:
+        return bool(one == other) and type(one) is type(other)
+    except Exception:
+        return False
+
+
 def _cell_of(task: type, name: str) -> str:
     """The body of the cell that a task was typed in; its definition alone where that is no such cell."""
-    for callback in CALLBACKS:
-        function = inspect.unwrap(getattr(task, callback, None) or _cell_of)
-        if function is _cell_of or not inspect.isfunction(function) or function.__module__ != _NOTEBOOK:
-            continue
-        lines = linecache.getlines(function.__code__.co_filename)
-        start = next((at for at, line in enumerate(lines) if line.startswith("%%streamtask")), None)
-        return "".join(lines[start + 1 :]) if start is not None else _definition(task.__name__, task)
-    raise MagicError(
-        f"the source of {name} is not in this notebook: it is {task.__module__}.{task.__qualname__}, which "
-        "task.class names as it is"
-    )
+    file = cell_file(task)
+    if file is not None:
+        lines = linecache.getlines(file)
+        start = next(at for at, line in enumerate(lines) if line.lstrip().startswith("%%streamtask"))
+        return textwrap.dedent("".join(lines[start + 1 :]))
+    if task.__module__ != NOTEBOOK:
+        raise MagicError(
+            f"the source of {name} is not in this notebook: it is {task.__module__}.{task.__qualname__}, "
+            "which task.class names as it is"
+        )
+    found = definition(task.__name__, task)
+    if found is None:
+        raise _not_known(name)
+    return found.source
 
 
-def _definition(name: str, value: Any) -> str:
-    """The source of a class or function of the notebook. Raises MagicError."""
-    functions = (
-        [value]
-        if inspect.isfunction(value)
-        else [each for each in vars(value).values() if inspect.isfunction(each)]
-    )
-    for function in functions:
-        text = "".join(linecache.getlines(function.__code__.co_filename))
-        text = "\n" + text.partition("\n")[2] if text.startswith("%%") else text
-        try:
-            tree = syntax.parse(text)
-        except SyntaxError:  # magics among the code
-            continue
-        for node in tree.body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == value.__name__:
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                return textwrap.dedent("\n".join(text.splitlines()[first - 1 : node.end_lineno]))
-    raise MagicError(f"the task uses {name}, whose source is not known: define it in the cell of the task")
+def _not_known(name: str) -> MagicError:
+    return MagicError(f"the task uses {name}, whose source is not known: define it in the cell of the task")
 
 
 def _literal(name: str, value: Any) -> str:
