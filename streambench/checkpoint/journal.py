@@ -242,7 +242,13 @@ class JournalCheckpointManager(CheckpointManager):
 
     def is_replaced(self) -> bool:
         claim = self._claim
-        return claim is not None and claim.record_log.path(claim.last.number + 1).exists()
+        if claim is None:
+            return False
+        try:
+            # A holder that slept through many starts: its records, and what followed them, were pruned.
+            return claim.record_log.path(claim.last.number + 1).exists() or not claim.last.stands()
+        except OSError:
+            return False  # its own commit on another thread has just closed the record
 
     def _missing_record(self, generation: int, sequence: int) -> Path | None:
         claim = self._claimed()

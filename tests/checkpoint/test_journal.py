@@ -16,7 +16,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.record_log import RecordLog
 from streambench.checkpoint.records import Start, decoded
-from streambench.errors import CheckpointError, ConfigError, FencedError
+from streambench.errors import CheckpointError, ConfigError, FencedError, SupersededError
 from streambench.model import SystemStreamPartition
 from tests.checkpoint.job import Job
 from tests.checkpoint.samples import at
@@ -251,6 +251,20 @@ def test_a_start_that_slept_through_many_others_opens_the_one_after_them(
     last = job.manager().last_generation()
     assert last is not None
     assert last.number == 7
+
+
+def test_a_zombie_finds_out_that_its_generation_was_forgotten(job: Job) -> None:
+    job.keep = 1
+    zombie = job.started("a")
+    zombie.write({"a": at(0)})
+    assert not zombie.is_replaced()
+    zombie.check()
+    for offset in range(1, 6):
+        job.started("a").write({"a": at(offset)})
+    assert not (job.directory / "g1").exists()
+    assert zombie.is_replaced()
+    with pytest.raises(SupersededError, match="newer start of the job"):
+        zombie.check()
 
 
 def test_a_generation_left_behind_late_is_no_part_of_the_history(job: Job) -> None:

@@ -18,7 +18,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.checkpoint.journal import JournalCheckpointManager
 from streambench.checkpoint.pending_writes import PendingWrites
 from streambench.config import Config
-from streambench.errors import CheckpointError, ConfigError, ReplacedError
+from streambench.errors import CheckpointError, ConfigError, ReplacedError, SupersededError
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import SystemStreamPartition
 from streambench.planning.checkpoint_managers import checkpoint_manager
@@ -141,6 +141,18 @@ def test_a_zombie_that_did_not_commit_in_time_does_not_commit_at_all(config: Con
     ):
         zombie.commit(b"1")
     assert outputs(config) == []
+
+
+def test_a_zombie_of_a_forgotten_generation_is_fenced(
+    config: Config,
+) -> None:
+    config = config.with_values({"task.checkpoint.history": 1})
+    zombie = Holder(config, opened(config, {0: ["a"]}))
+    for number in range(2, 8):
+        Holder(config, opened(config, {0: ["a"]})).commit(b"%d" % number)
+    with pytest.raises(SupersededError, match="has taken over"):
+        zombie.commit(b"9")
+    assert outputs(config) == [b"%d" % number for number in range(2, 8)]
 
 
 def test_a_zombie_can_tell_before_it_commits(config: Config) -> None:
