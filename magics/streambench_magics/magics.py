@@ -283,10 +283,11 @@ class StreamMagics(
         if not args.now:
             require_no_branch(job, "stop")
         with self._running(job):
-            job.report_takeover()
+            # First of all: a report waits for a close() that may never return.
             if args.now and not job.pause(_MOMENT_S):
                 self._give_up(job)
                 return
+            job.report_takeover()
             job.pause()
             failed = job.state == "failed"
             session = job.session

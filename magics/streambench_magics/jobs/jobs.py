@@ -245,8 +245,10 @@ class Job:
         """Have a started container; whether this began again after a stop or a failure. In the past nothing
         happens. Raises what ``Container.start`` and ``report_takeover`` raise."""
         with self._lock:
+            # In this order: a run that is fenced in between is reported, here or by what needs it alive.
+            is_alive = self.alive
             self.report_takeover()
-            if self.alive or (self.session is not None and not self.session.live):
+            if is_alive or (self.session is not None and not self.session.live):
                 return False
             if self.session is not None and self.session.can_resume:
                 if (code := self._changed_code(self.session)) is not None:
@@ -434,7 +436,7 @@ class Job:
         """Release the streams without a commit, also in the middle of a message; whether its task has
         ended, see ``Session.give_up``."""
         session = self.session
-        ended = session is None or not (self.alive or session.can_resume) or session.give_up()
+        ended = session is None or session.give_up()
         self._changed()
         return ended
 

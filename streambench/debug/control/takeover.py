@@ -6,6 +6,7 @@ import logging
 import threading
 import weakref
 
+from streambench.debug.control.driving import notice_waiting
 from streambench.debug.control.stops import Stops
 from streambench.debug.past.past import Past
 from streambench.errors import StreambenchError
@@ -26,10 +27,10 @@ class TakenOver(Stops):
 
     @property
     def is_takeover_unreported(self) -> bool:
-        """True where another process has taken over, and no command has said so yet."""
-        if self.container.state == "failed":
-            with self._driving:  # held by the thread that closes it, until it is known why
-                pass
+        """True where another process has taken over, and no command has said so yet. Waits for the thread
+        that closes the container: only then it is known why."""
+        while self.container.state == "failed" and not self._is_driver and not self._stands_still(None):
+            notice_waiting()
         return self._takeover is not None
 
     def report_takeover(self) -> None:
@@ -43,10 +44,10 @@ class TakenOver(Stops):
     def notice_takeover(self) -> None:
         """Fail the container where another process has taken over. Nothing happens while another thread
         drives it. A branch is not dropped: it notices when it has returned to the newest position."""
-        if not self.container.is_replaced or self.branched or not self._driving.acquire(blocking=False):
+        if not self.container.is_replaced or not self._driving.acquire(blocking=False):
             return
         try:
-            if self._thread is None:
+            if self._thread is None and not self.branched:
                 with self._hold():
                     self._noted(self.container.fail_if_replaced)
         except StreambenchError as error:

@@ -6,11 +6,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from streambench.container.container import Container
 from streambench.errors import CheckpointError, ConfigError, StreambenchError
+from streambench.planning.checkpoint_managers import checkpoint_manager
 from streambench_magics.panel.panel import Panel
 from tests.magics.conftest import Shell
 
@@ -134,18 +136,23 @@ def test_a_job_that_was_taken_over_says_how_to_take_it_back(summed: Shell) -> No
     running.abandon()
 
 
-@pytest.fixture
-def taken_over(ip_empty: Shell) -> Iterator[tuple[Shell, Container]]:
-    """A paused job with a store in RocksDB, and the container that has taken it over."""
+def paused(shell: Shell, task: str = TASK) -> None:
+    """Start a job with a store in RocksDB, which is paused then."""
     for cell in (
         CONFIG.replace("memory", "rocksdb"),
         "%stream streams create log.numbers --config kept",
         "%stream send log.numbers 1 --config kept",
-        TASK,
+        task,
         "%stream create Sum --config kept --inputs log.numbers",
         "%stream step",
     ):
-        ip_empty.run(cell)
+        shell.run(cell)
+
+
+@pytest.fixture
+def taken_over(ip_empty: Shell) -> Iterator[tuple[Shell, Container]]:
+    """A paused job with a store in RocksDB, and the container that has taken it over."""
+    paused(ip_empty)
     running = Container(ip_empty.magics.bench.job("Sum").config, ip_empty.names["Sum"])
     running.start()
     yield ip_empty, running
@@ -183,6 +190,20 @@ def test_a_paused_job_that_was_taken_over_goes_on_with_a_second_step(
     shell.fails("%stream step")
     running.stop()
     assert "Sum had failed; it goes on from its last checkpoint" in shell.run("%stream step")
+
+
+def test_stop_now_ends_a_job_that_was_taken_over_in_a_close_that_hangs(ip_empty: Shell) -> None:
+    is_closing, gate = (ip_empty.names.setdefault(name, threading.Event()) for name in ("is_closing", "gate"))
+    paused(ip_empty, TASK + "\n    def close(self):\n        is_closing.set()\n        gate.wait(30)\n")
+    # As a start does that dies before it opens the stores.
+    with closing(checkpoint_manager(ip_empty.magics.bench.job("Sum").config, "Sum-1")) as manager:
+        last = manager.last_generation()
+        assert last is not None
+        manager.open_generation(last.assignment, now_ms=0, places=last.places)
+    assert is_closing.wait(60)
+    assert ip_empty.run("%stream stop --now").startswith("Sum has given up its message")
+    assert "it goes on from its last checkpoint" in ip_empty.run("%stream step")
+    gate.set()
 
 
 def test_a_job_that_has_failed_here_does_not_run_elsewhere(summed: Shell) -> None:
