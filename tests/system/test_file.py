@@ -19,12 +19,18 @@ from streambench.errors import (
     ConfigError,
     CorruptDataError,
     OffsetError,
+    SerdeError,
     StreamSystemError,
     UnknownStreamError,
 )
 from streambench.metrics.registry import MetricsRegistry
-from streambench.model import PartitionMetadata, SystemStream, SystemStreamPartition
-from streambench.system.api import SystemConsumer
+from streambench.model import (
+    OutgoingMessageEnvelope,
+    PartitionMetadata,
+    SystemStream,
+    SystemStreamPartition,
+)
+from streambench.system.api import Sender, SystemConsumer
 from streambench.system.file import FileSystemFactory
 from streambench.system.systems import Systems
 from tests.system.files import SSP, STREAM, Files, written
@@ -409,6 +415,29 @@ def test_at_the_head_means_the_head_as_of_the_last_poll(tmp_path: Path) -> None:
     assert not consumer.at_head(SSP)
     assert poll(consumer) == [b"3"]
     assert consumer.at_head(SSP)
+
+
+@pytest.mark.parametrize("files", [["t.jsonl"], ["t.txt"], ["t/0.jsonl", "t/1.txt"], []], ids=str)
+def test_the_check_knows_the_format_of_each_file_also_of_a_new_one(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        written(tmp_path / name, b"")
+    systems, stream = Systems(Files(tmp_path).config), SystemStream("files", "t")
+    check = systems.check(stream)
+    if not files:
+        systems.create(stream)
+    send = systems.producer("files", MetricsRegistry()).sender(stream)
+    for number in range(len(files) or 1):
+        assert refused(check, stream, number) == refused(send, stream, number)
+
+
+def refused(send: Sender, stream: SystemStream, partition: int) -> str:
+    """The error for an empty message, or nothing."""
+    try:
+        send("task", OutgoingMessageEnvelope(stream, b""), None, b"", partition)
+    except SerdeError as error:
+        return str(error)
+    return ""
 
 
 def test_a_followed_csv_file_may_begin_empty_and_gives_whole_rows(tmp_path: Path) -> None:

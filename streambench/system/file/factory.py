@@ -14,7 +14,7 @@ from streambench.system.file.admin import FileAdmin
 from streambench.system.file.consumer import FileConsumer
 from streambench.system.file.line_check import check_line
 from streambench.system.file.producer import FileProducer
-from streambench.system.file.streams import SETTINGS, FileSettings, FileStreams
+from streambench.system.file.streams import SETTINGS, FileStreams
 
 
 class FileSystemFactory(SystemFactory):
@@ -54,17 +54,17 @@ class FileSystemFactory(SystemFactory):
     def get_check(
         self, system: str, config: Config, stream: SystemStream, largest: int | None = None
     ) -> Sender:
+        streams = FileStreams(system, config)
         try:
-            files = FileStreams(system, config).partitions(stream.stream)
+            files = streams.partitions(stream.stream)
         except StreamSystemError:
-            files = []  # a replay elsewhere
-        formats = {FileSettings.read(config, system, stream.stream).format, *(each.format for each in files)}
-        is_json = "jsonl" in formats
+            files = [streams.new_file(stream.stream)]  # a replay elsewhere
 
         def send(
             source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
         ) -> None:
-            file = files[partition].path if partition < len(files) else stream
-            check_line(f"{stream}.{partition}", file, is_json=is_json, message=message)
+            file = files[min(partition, len(files) - 1)]
+            name = f"{stream}.{partition}"
+            check_line(name, file.path, is_json=file.format == "jsonl", message=message)
 
         return send

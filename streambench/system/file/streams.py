@@ -124,6 +124,10 @@ class FileStreams:
             )
         return self._root() / (stream if partitions > 1 else stream + self.ending(stream))
 
+    def new_file(self, stream: str) -> PartitionFile:
+        """The first partition of a stream that is to be created. Raises ConfigError, StreamSystemError."""
+        return self._partition_file(stream, 0, self.new_path(stream, 1))
+
     def ending(self, stream: str) -> str:
         """The suffix of the files of a new stream."""
         found = FileSettings.read(self._config, self.system, stream)
