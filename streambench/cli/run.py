@@ -196,7 +196,7 @@ def _run_shown(
                 settings,
                 goal,
                 container=options.container,
-                on_snapshots=_keeping(last, _with_hint(show, hint, goal)),
+                on_snapshots=_keeping(last, show) if goal == "caught-up" else _with_hint(show, hint),
                 on_restart=lines.restarted if lines else None,
                 join=options.join,
                 on_hang=partial(_give_up, display),
@@ -256,10 +256,10 @@ def _keeping(last: list[ContainerSnapshot], show: OnSnapshots | None) -> OnSnaps
     return shown
 
 
-def _with_hint(show: OnSnapshots | None, hint: WaitingHint, goal: Until) -> OnSnapshots | None:
+def _with_hint(show: OnSnapshots | None, hint: WaitingHint) -> OnSnapshots | None:
     """Show snapshots, and say so once where a run that does not end by itself has nothing to read."""
-    if show is None or goal == "caught-up":
-        return show
+    if show is None:
+        return None
 
     def shown(snapshots: Sequence[ContainerSnapshot]) -> None:
         show(snapshots)

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from streambench.cli.app import app
+from streambench.job.result import ContainerRun, RunResult
 
 TASK = """
 import streambench as sb
@@ -91,3 +92,18 @@ def test_a_run_that_begins_behind_all_messages_says_so_at_its_end(job: Path) -> 
     assert "warning: log.in is read only from where its end was at the first start" in ended.stderr
     job.write_text(JOB.replace("default=oldest", "default=upcoming"))
     assert done("run", str(job), "--until", "caught-up").stderr == ""
+
+
+@pytest.mark.parametrize("goal", [(), ("--messages", "2")])
+def test_a_quiet_run_that_shows_nothing_takes_no_snapshots(
+    job: Path, monkeypatch: pytest.MonkeyPatch, goal: tuple[str, ...]
+) -> None:
+    asked: list[object] = []
+
+    def run_job(*arguments: object, on_snapshots: object, **options: object) -> RunResult:
+        asked.append(on_snapshots)
+        return RunResult("sums", (ContainerRun(0, 2, {}, 0.0, "count"),), 0.0)
+
+    monkeypatch.setattr("streambench.job.run.run", run_job)
+    done("run", str(job), "--quiet", *goal)
+    assert asked == [None]
