@@ -31,8 +31,8 @@ class PartitionLocation(Struct, frozen=True):
         stream = self.name.rpartition(".")[0]
         return (
             "restore the file from a copy, or give up what is lost: "
-            f"streambench streams repair {stream} --partition {self.partition} (with --dry-run it only says "
-            "what that is)"
+            f"streambench streams repair {stream} --partition {self.partition} -c JOB.properties (with "
+            "--dry-run it only says what that is)"
         )
 
     def make(self, *, durable: bool) -> None:

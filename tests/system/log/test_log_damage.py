@@ -75,7 +75,7 @@ def test_a_sealed_segment_that_lost_only_its_end_mark_is_read_on(log: Path) -> N
 def test_a_sealed_segment_that_lost_messages_is_told(log: Path, by: int) -> None:
     cut(path_of(log, 5), by)
     with pytest.raises(
-        CorruptDataError, match=rf"{path_of(log, 5)}, byte \d+: .*streams repair log.clicks --partition 0"
+        CorruptDataError, match=rf"{path_of(log, 5)}, byte \d+: .*repair log.clicks --partition 0 -c JOB"
     ):
         offsets_of(log)
 
