@@ -100,7 +100,7 @@ class ErrorCounts(Struct, frozen=True):
         """In words, on one line; empty where there is nothing to say."""
         fate = "dead-lettered" if self.dead_letters else "dropped"
         parts = [
-            f"{count} {what}"
+            f"{count:,} {what}"
             for count, what in (
                 (
                     self.undecodable,

@@ -447,3 +447,7 @@ def test_undecodable_messages_of_a_batch_are_dead_letters_with_their_place() -> 
         ("mem.a.0", "3"),
     ]
     assert run.checkpoints == {"Partition 0": {"mem.a.0": "4"}}
+
+
+def test_large_counts_of_what_was_dropped_are_grouped_like_all_others() -> None:
+    assert str(ErrorCounts(undecodable=10_000)) == "10,000 undecodable messages dropped"
