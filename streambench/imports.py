@@ -231,7 +231,8 @@ def _from_file(config: Config, key: str, place: str, *, again: bool) -> ModuleTy
         _find_beside(config.directory)  # by which a file of a package finds its package
     linecache.checkcache(str(path))
     try:
-        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+        # As an import would: without what this module imports from __future__.
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         if former is None:
             del sys.modules[name]

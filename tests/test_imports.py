@@ -275,6 +275,11 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
     assert in_file(tmp_path, "job1.py:VERSION") == 2
 
 
+def test_annotations_of_a_file_are_values_as_in_an_import(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("class Task:\n    delay: int\n")
+    assert in_file(tmp_path, "job.py:Task").__annotations__ == {"delay": int}
+
+
 def test_two_files_of_one_name_do_not_disturb_each_other(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

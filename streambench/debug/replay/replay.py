@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from streambench import imports
@@ -359,11 +361,15 @@ def _from_source(code: TaskCode) -> Any:
 
     if not code.source:
         raise ConfigError("the recording has no source text of the task: give the task", key="task.class")
-    names: dict[str, Any] = {"__name__": "recorded_task", "sb": streambench, "streambench": streambench}
+    module: Any = ModuleType("recorded_task")
+    module.sb = module.streambench = streambench
+    # Dataclasses look up their annotations there.
+    sys.modules[module.__name__] = module
     try:
-        exec(compile(source_of(code), f"<recorded {code.name}>", "exec"), names)
-        found: Any = names[code.name.split(".")[0]]
-        for part in code.name.split(".")[1:]:
+        text = compile(source_of(code), f"<recorded {code.name}>", "exec", dont_inherit=True)
+        exec(text, vars(module))
+        found: Any = module
+        for part in code.name.split("."):
             found = getattr(found, part)
     except Exception as error:
         raise ConfigError(

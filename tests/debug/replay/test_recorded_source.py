@@ -57,8 +57,30 @@ def test_magics_are_left_out_where_a_statement_begins(cell: str, source: str) ->
     assert source_of(code) == source
 
 
-def test_a_recorded_file_runs_in_a_replay_as_it_did(tmp_path: Path) -> None:
-    (tmp_path / "layouts.py").write_text(LAYOUTS)
+DATACLASS = """
+from dataclasses import dataclass
+
+@dataclass
+class Row:
+    key: str
+
+class Task:
+    def process(self, envelope, collector, coordinator):
+        collector.send("log.out", Row(**envelope.message).key)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        (LAYOUTS, ["a=1", True, "\n%d rows\n!of them\n"]),
+        (DATACLASS, "a"),
+        (f"from __future__ import annotations\n{DATACLASS}", "a"),
+    ],
+    ids=["layouts", "dataclass", "annotations as text"],
+)
+def test_a_recorded_file_runs_in_a_replay_as_it_did(tmp_path: Path, text: str, output: object) -> None:
+    (tmp_path / "layouts.py").write_text(text)
     config = config_in(tmp_path, "layouts.py:Task")
     put(config, "log.in", {"key": "a"}, {"key": "b"})
     session = Session(Container.from_config(config))
@@ -69,5 +91,5 @@ def test_a_recorded_file_runs_in_a_replay_as_it_did(tmp_path: Path) -> None:
     session.stop()
     replay = debug.open(tmp_path / "run.recording", recorded_source=True)
     assert [each.message for each in replay.outputs()] == live
-    assert live[0][0] == "a=1"
+    assert live[0] == output
     replay.stop()
