@@ -92,10 +92,11 @@ def test_the_product_imports_nothing_that_only_tests_install(project: dict[str, 
     by_tests = {Requirement(line).name for line in extras["test"]}
     others = [lines for name, lines in extras.items() if name != "test"]
     installed = {Requirement(line).name for lines in [project["dependencies"], *others] for line in lines}
-    of_tests = {name.replace("-", "_") for name in by_tests - installed}
+    # Pydantic is imported where a user's type is one of its own.
+    of_tests = {name.replace("-", "_") for name in by_tests - installed - {"pydantic"}}
     found = {}
     for path in [*CHECKOUT.glob("streambench/**/*.py"), *CHECKOUT.glob("magics/**/*.py")]:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # also in functions
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
