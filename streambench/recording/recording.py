@@ -82,6 +82,8 @@ class Recording:
         self.header = header
         self.path = path
         self._rows = with_adopted(rows)
+        self.warned_of: set[str] = set()
+        """The systems of which its replays have warned. Recordings made of this one have the same set."""
 
     @classmethod
     def read(
@@ -274,7 +276,9 @@ class Recording:
                 continue
             elif row.kind != "message" or at - 1 in kept:
                 rows.append(replace(row, position=before[at]))
-        return Recording(self.header, rows)
+        found = Recording(self.header, rows)
+        found.warned_of = self.warned_of
+        return found
 
     def with_failure(self, row: Row | None) -> Recording:
         """The same messages, which end with this failure (see ``failure_row``), or without one."""

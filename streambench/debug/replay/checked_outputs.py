@@ -24,7 +24,6 @@ class RecordedChecks:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._systems = Systems(recording.config, MemorySystemFactory())
-        self._unknown: set[str] = set()
 
     def is_in_memory(self, system: str) -> bool:
         """True for a system that is in memory in the recorded job, too."""
@@ -35,12 +34,12 @@ class RecordedChecks:
 
     def of(self, stream: SystemStream) -> Sender:
         """The check of a stream. One that is not known here, such as that of a plug-in of another machine,
-        accepts everything; a warning says so."""
+        accepts everything. A warning says so, once for all replays of a shrink."""
         try:
             return self._systems.check(stream, self._recording.size_limits.get(stream))
         except StreambenchError as error:
-            if stream.system not in self._unknown:
-                self._unknown.add(stream.system)
+            if stream.system not in self._recording.warned_of:
+                self._recording.warned_of.add(stream.system)
                 log.warning(
                     "%s: the limits of '%s' are not known here, so this replay refuses no output to it: %s",
                     self._recording.job, stream.system, error,
