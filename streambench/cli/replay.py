@@ -75,7 +75,8 @@ def replay(
             check_target(recording, to_test)  # shrinking may take long
         recording = _shrunk(recording, file, task, recorded_source=recorded_source)
     if to_test is not None:
-        with _status(f"running its {counted(len(recording), 'message')} for {to_test}"):
+        running = f"running its {counted(len(recording), 'message')} for {to_test}"
+        with speaking("terminal"), _status(running):
             test = recording.to_test(to_test, task=task, recorded_source=recorded_source)
         print(f"written: {test}, with its messages in {test.with_suffix('.recording')}")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,22 @@ def test_a_task_that_is_not_there_names_option_and_file(broken: Project) -> None
     error = broken.fails("replay", path, "--task", "nofile.py:X")
     assert f"error: --task: there is no file {Path('nofile.py').resolve()}" in error
     assert "error: --task: ratio.py has no 'X'" in broken.fails("replay", path, "--task", "ratio.py:X")
+
+
+def test_a_task_that_is_gone_is_asked_for_by_its_options(
+    broken: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = captured(broken)
+    file = Path("ratio.py").resolve()
+    file.unlink()
+    # As in a process that did not run it.
+    monkeypatch.setattr("streambench.debug.replay.replay.factory_here", lambda *_: None)
+    for name in [name for name, each in sys.modules.items() if getattr(each, "__file__", "") == str(file)]:
+        monkeypatch.delitem(sys.modules, name)
+    for options in ([], ["--to-test", "test_ratio.py"]):
+        error = broken.fails("replay", path, *options)
+        assert "give it with --task=FILE.py:CLASS" in error
+        assert "with --recorded-source" in error
 
 
 def test_a_failure_is_shrunk_and_made_a_test(broken: Project) -> None:
