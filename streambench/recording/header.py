@@ -131,10 +131,16 @@ def code_of(factory: Any) -> TaskCode:
 
 def _compiled_from(code: Any) -> str:
     """The file or the cell of a notebook that a task was compiled from; empty where it is not known."""
-    for name in ("process", "process_batch"):
-        function = inspect.unwrap(getattr(code, name, code))
-        if hasattr(function, "__code__"):
-            return str(function.__code__.co_filename)
+    own = dict(vars(code)) if isinstance(code, type) else {}
+    callbacks = ("process", "process_batch")
+    # A task may inherit its callbacks, of another cell.
+    members = [own[each] for each in callbacks if each in own]
+    members += [*own.values(), *(getattr(code, each, code) for each in callbacks)]
+    for member in members:
+        function = inspect.unwrap(getattr(member, "__func__", member))
+        where = str(function.__code__.co_filename) if hasattr(function, "__code__") else ""
+        if linecache.getlines(where):  # what a decorator generates has no text
+            return where
     return ""
 
 

@@ -372,7 +372,14 @@ def _from_source(code: TaskCode) -> Any:
         for part in code.name.split("."):
             found = getattr(found, part)
     except Exception as error:
+        other = (
+            ""
+            if code.file
+            else "; a recording has the cell of its task and no other: write all that it uses to a file, and "
+            f"give it with {words('task')}=FILE.py:CLASS"
+        )
         raise ConfigError(
-            f"the recorded source of {code.name} does not run: {error}", key="task.class"
+            f"the recorded source of {code.name} does not run: {type(error).__name__}: {error}{other}",
+            key="task.class",
         ) from error
     return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from streambench.recording import Recording
 from tests.magics.conftest import Shell
 
 CONFIG = """%%streamconfig numbers
@@ -178,3 +179,17 @@ def test_annotations_are_values_as_in_a_plain_cell(ip_empty: Shell) -> None:
         names = ip_empty.names
         assert names["Flight"].__annotations__ == {"delay": int}
         assert names["late"].__annotations__ == {"flight": names["Flight"], "return": bool}
+
+
+def test_a_recording_has_the_cell_of_a_task_that_inherits_all(ip_empty: Shell) -> None:
+    shell = numbers(ip_empty)
+    process = "def process(self, envelope, collector, coordinator): pass"
+    shell.run(f"%%streamtask base\nclass Base:\n    {process}\n")
+    shell.run("%%streamtask more\nclass More(Base):\n    def late(self): pass\n")
+    shell.run("%stream create job --task more --config numbers")
+    shell.run("%stream record more.recording")
+    shell.run("%stream step 2")
+    shell.run("%stream stop")
+    assert Recording.read("more.recording").header.task.source.startswith("%%streamtask more\n")
+    error = shell.fails("%stream replay more.recording --recorded-source")
+    assert "NameError: name 'Base' is not defined; a recording has the cell of its task and no other" in error
