@@ -174,12 +174,6 @@ def test_the_help_of_a_command_imports_that_command_and_nothing_heavy(
     assert command == "demo" or LOOP not in modules
 
 
-def test_the_keys_of_all_systems_are_listed_without_anything_heavy() -> None:
-    said, modules = imported("keys", "--json")
-    assert all(f"systems.<s>.{key}" in said for key in ("path", "bootstrap.servers", "retention.ms", "url"))
-    assert not modules & HEAVY
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from streambench.config import Config
 from streambench.config_keys import Key
 from streambench.metrics.registry import MetricsRegistry
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.system.api import Sender, SystemFactory
+from streambench.system.log.admin import LogAdmin
+from streambench.system.log.consumer import LogConsumer
+from streambench.system.log.message_check import MessageCheck
+from streambench.system.log.producer import LogProducer
 from streambench.system.log.settings import PATH, SETTINGS, Settings, configured_streams
-
-# They bring Arrow, for which code that only asks for settings does not wait.
-if TYPE_CHECKING:
-    from streambench.system.log.admin import LogAdmin
-    from streambench.system.log.consumer import LogConsumer
-    from streambench.system.log.producer import LogProducer
-    from streambench.system.log.staging import StagedWrite
-    from streambench.system.log.streams import Log
+from streambench.system.log.staging import StagedWrite
+from streambench.system.log.streams import Log
 
 
 class LogSystemFactory(SystemFactory):
@@ -33,25 +31,17 @@ class LogSystemFactory(SystemFactory):
     creates_path: ClassVar[bool] = True
 
     def get_consumer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogConsumer:
-        from streambench.system.log.consumer import LogConsumer
-
         return LogConsumer(system, log_of(system, config), metrics)
 
     def get_producer(self, system: str, config: Config, metrics: MetricsRegistry) -> LogProducer:
-        from streambench.system.log.producer import LogProducer
-
         return LogProducer(system, log_of(system, config), metrics)
 
     def get_admin(self, system: str, config: Config, metrics: MetricsRegistry | None = None) -> LogAdmin:
-        from streambench.system.log.admin import LogAdmin
-
         return LogAdmin(system, log_of(system, config))
 
     def get_check(
         self, system: str, config: Config, stream: SystemStream, largest: int | None = None
     ) -> Sender:
-        from streambench.system.log.message_check import MessageCheck
-
         check = MessageCheck(system, Settings.read(config, system).max_message_bytes)
 
         def send(
@@ -65,16 +55,12 @@ class LogSystemFactory(SystemFactory):
     def staged_write(
         self, system: str, config: Config, stream: str, name: str, *, once: bool
     ) -> Iterator[StagedWrite]:
-        from streambench.system.log.staging import StagedWrite
-
         with log_of(system, config) as log:
             yield StagedWrite(log, stream, name, once=once)
 
 
 def log_of(system: str, config: Config) -> Log:
     """The log of a configured system, opened once more. Raises ConfigError that names the key."""
-    from streambench.system.log.streams import Log
-
     key = f"systems.{system}.path"
     path = config.directory_at(key, f"{PATH}, such as {key}=streams")
     settings, of_streams = Settings.read(config, system), configured_streams(system, config)
