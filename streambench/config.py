@@ -7,20 +7,23 @@ Values are text, as in a properties file; what type a key has, and its default, 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streambench import config_keys, properties, redaction, references
+from streambench import config_keys, redaction, references
 from streambench.config_keys import Key
 from streambench.errors import ConfigError
 from streambench.masking import is_secret, masked, remember_clear
-from streambench.properties import PropertiesError, Property
 from streambench.wording import command
+
+if TYPE_CHECKING:
+    import javaproperties
 
 log = logging.getLogger(__name__)
 
@@ -72,15 +75,21 @@ class Config(Mapping[str, str]):
         Raises ConfigError with the line where it cannot be read, or where a key stands twice with different
         values.
         """
+        # It brings in XML and HTTP: a fifth of the start of a container, whose configuration is read already.
+        import javaproperties
+
         config = cls()
         config._origin = origin
         if directory is not None:
             config._directory = directory
+        line = 1
         try:
-            for each in properties.parse(text):
-                config._add(each)
-        except PropertiesError as error:
-            raise ConfigError(f"{origin or 'the configuration'}, line {error.line}: {error}") from None
+            for element in javaproperties.parse(io.StringIO(text)):
+                if isinstance(element, javaproperties.KeyValue):
+                    config._add(element, line)
+                line += element.source.count("\n")
+        except javaproperties.InvalidUEscapeError as error:
+            raise ConfigError(f"{origin or 'the configuration'}, line {line}: {error}") from None
         config._imply()
         return config
 
@@ -119,9 +128,9 @@ class Config(Mapping[str, str]):
             "Config.from_file(path) returns"
         )
 
-    def _add(self, setting: Property) -> None:
-        key, value, source, line = setting
-        key, value, source = key.strip(), value.strip(), source.strip()
+    def _add(self, element: javaproperties.KeyValue, line: int) -> None:
+        key, value = element.key.strip(), element.value.strip()
+        source = element.source.strip()
         if not re.search(r"[=:\s]", source):
             raise ConfigError(
                 f"{self._origin or 'the configuration'}, line {line}: '{key}' has no value: write {key}=...",

@@ -12,9 +12,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from streambench import properties
-from streambench.properties import PropertiesError
-
 _PART = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _WHOLE = re.compile(r"\$\{(env|file):[^{}]*\}")
 _LARGEST = 1 << 20
@@ -106,10 +103,12 @@ def _of_file(reference: str, rest: str, directory: Path) -> str:
 
 
 def _of_properties(reference: str, text: str, key: str) -> str:
+    import javaproperties  # takes long to import, and is rarely needed
+
     try:
-        values = properties.loads(text)
-    except PropertiesError:
+        values = javaproperties.loads(text)
+    except ValueError:
         raise UnresolvedError(f"{reference}: the file is no properties file") from None
     if key not in values:
         raise UnresolvedError(f"{reference}: there is no key {key} in the file")
-    return values[key]
+    return str(values[key])

@@ -31,7 +31,7 @@ _MARKS: dict[State, tuple[str, str]] = {
     "missing": ("MISSING", "bold red"),
     "skipped": ("skipped", "yellow"),
 }
-_CORE = ("msgspec", "orjson", "pyarrow", "filelock", "crc32c", "rich", "typer")
+_CORE = ("msgspec", "orjson", "pyarrow", "javaproperties", "filelock", "crc32c", "rich", "typer")
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _UNPACKED = Path(streambench.__file__).parent.parent / ".tools"
 _PATIENCE_S = 30

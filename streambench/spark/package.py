@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import javaproperties
 import msgspec
 from msgspec import Struct
 
@@ -30,7 +31,6 @@ from streambench.config import Config
 from streambench.errors import StreambenchError
 from streambench.masking import masked
 from streambench.planning.plan import name_and_id
-from streambench.properties import dumps
 from streambench.references import is_reference
 from streambench.spark.clear_secrets import clear_secrets
 from streambench.spark.dependencies import stage_dependencies
@@ -184,7 +184,7 @@ def package(config: Config, directory: Path | None = None, include: Sequence[str
     )
     files = {
         _INIT: _DOCSTRING.encode(),
-        _CONFIG: dumps(dict(sorted(values.items()))).encode(),
+        _CONFIG: javaproperties.dumps(values, timestamp=None, sort_keys=True).encode(),
         NEEDS: _requirements(config, code.installed).encode(),
         _ABOUT: msgspec.json.format(msgspec.json.encode(about)) + b"\n",
         **{each: path.read_bytes() for each, path in code.files.items()},
@@ -257,7 +257,7 @@ def with_configuration(path: Path, properties: Path) -> Path:
     config = Config.from_file(properties)
     about = msgspec.structs.replace(about, directory=str(config.directory.absolute()))
     values = {"job.name": name_and_id(config)[0], **config}
-    files[_CONFIG] = dumps(values).encode()
+    files[_CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
     files[_ABOUT] = msgspec.json.encode(about)
     place = _place()
     (place / path.name).write_bytes(_zipped(files))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import javaproperties
+
 import streambench
 from streambench.config import Config
 from streambench.counts import counted
@@ -20,7 +22,6 @@ from streambench.errors import StreambenchError
 from streambench.imports import by_path
 from streambench.masking import masked
 from streambench.model import SystemStream
-from streambench.properties import dumps
 from streambench.spark.own_code import imported, own_code, pinned
 from streambench.spark.package import without_secrets
 from streambench.system.systems import known_key
@@ -87,7 +88,7 @@ def export(
         files, modules = {TASK: source.encode()}, set(imported(source))
         values["task.class"] = f"{TASK}:{name}"
     _check_free(directory, [*files, CONFIG, NEEDS, TEST, CASE])
-    files[CONFIG] = dumps(values).encode()
+    files[CONFIG] = javaproperties.dumps(values, timestamp=None).encode()
     files[NEEDS] = _requirements(modules).encode()
     case, left_out = _case(job, config, task, say) if runs else (None, "--no-run leaves it out")
     if case is not None:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import javaproperties
 from msgspec import Struct
 
 from streambench.config import Config
 from streambench.errors import ConfigError
 from streambench.model import SystemStream
-from streambench.properties import dumps
 from streambench.suggestions import suggest_or_list
 
 METADATA = ("key", "message", "partition", "offset", "timestamp", "headers")
@@ -119,7 +119,7 @@ def parse(given: Mapping[str, str]) -> StreamOptions:
 def as_options(config: Config) -> dict[str, str]:
     """The options that stand for a configuration, references and all: nothing is resolved in them."""
     return {
-        _PROPERTIES: dumps(config),
+        _PROPERTIES: javaproperties.dumps(dict(config), timestamp=None),
         _DIRECTORY: str(config.directory),
     }
 

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import javaproperties
 import msgspec
 from filelock import FileLock, Timeout
 from msgspec import Struct
 
 from streambench.errors import StreambenchError
-from streambench.properties import dumps
 from streambench.testing.brokers.kafka_jars import Report, jars, java
 from streambench.testing.owned import dying_with_parent
 
@@ -264,7 +264,7 @@ class KafkaNodes:
         properties = _properties(cluster, number)
         if self._adjust is not None:
             self._adjust(number, properties)
-        settings = dumps({key: str(each) for key, each in properties.items()})
+        settings = javaproperties.dumps({key: str(each) for key, each in properties.items()}, timestamp=None)
         (node / "server.properties").write_text(settings, encoding="ascii")
         (node / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
         identity = node / "data" / "meta.properties"
