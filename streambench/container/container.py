@@ -97,6 +97,8 @@ class Container(ContainerView):
             observer=observer,
         )
         self.status.systems.metrics = self.status.metrics
+        if planned is not None:
+            self.status.has_share = bool(planned.model.containers[planned.number].tasks)
         self.on_start: Callable[[], object] | None = None
         """Called by ``start`` now and then while it restores state, of which a snapshot shows how far it is,
         and before it calls the ``init`` of each task: both may take long. What it raises ends the start."""

@@ -34,6 +34,7 @@ def take_snapshot(container: ContainerStatus) -> ContainerSnapshot:
         gate=_gate(container),
         error_counts=container.count_errors(),
         restoring=container.restoring,
+        has_share=container.has_share,
     )
 
 

@@ -64,7 +64,8 @@ class ContainerSnapshot(Struct, frozen=True):
     ``counts``: how many messages were processed, and all counters by ``group.name``, those of the tasks added
     up. ``gate``: what all other inputs wait for, empty while the bootstrap gate is open. ``error_counts``:
     what was dropped, dead-lettered or ignored. ``restoring``: how far it is with bringing back the state of
-    its stores; None where it is not at that."""
+    its stores; None where it is not at that. ``has_share``: it has partitions to read, unlike a member of a
+    group of more members than tasks."""
 
     job: str
     container: int
@@ -79,14 +80,17 @@ class ContainerSnapshot(Struct, frozen=True):
     gate: str = ""
     error_counts: ErrorCounts = ErrorCounts()
     restoring: RestoreProgress | None = None
+    has_share: bool = True
 
     @property
     def is_away(self) -> bool:
         """True before it reads its inputs, also where it stopped or failed there, and after it lost them with
         its process.
 
-        Its figures are then the last known ones, if any. A member of a group that has no share runs, and has
-        nothing left."""
+        Its figures are then the last known ones, if any. Without a share of the partitions it has nothing to
+        read, and never anything left."""
+        if not self.has_share:
+            return False
         return self.state == "restarting" or (self.state != "running" and not self.partitions)
 
     @property

@@ -34,7 +34,8 @@ class ContainerStatus:
     container has begun to read its inputs. ``seen``: the input streams as their systems last described them.
     ``restoring``: how far the restore of state is, None where none is under way. ``initialising``: the task
     whose ``init`` is called at this moment, empty where none is. ``last_partitions``: the
-    partitions of a container that is closed, as they were when it closed."""
+    partitions of a container that is closed, as they were when it closed. ``has_share``: False where the plan
+    gives it no partitions."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class ContainerStatus:
         self.factory = factory
         self.name = name
         self.number = number
+        self.has_share = True
         self.systems = systems
         self.clock = clock
         self.metrics = MetricsRegistry()

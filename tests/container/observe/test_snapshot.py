@@ -10,7 +10,8 @@ import pytest
 from streambench.chooser import Explanation, MessageChooser
 from streambench.container.observe.snapshot import ContainerSnapshot, PartitionSnapshot, lag_between
 from streambench.errors import ChooserError, SerdeError, StreamSystemError, TaskError
-from streambench.model import IncomingMessageEnvelope
+from streambench.model import IncomingMessageEnvelope, SystemStreamPartition
+from streambench.planning.model import ContainerModel, JobModel, PlannedContainer, TaskModel
 from streambench.task import MessageCollector, RequestScope, TaskCoordinator
 from tests.container.jobs import Bench, echo, ignore
 
@@ -46,6 +47,16 @@ def test_a_container_that_was_not_started_shows_its_name_and_nothing_else() -> N
     snapshot = Bench(ignore, {"mem.a": {0: ["x"]}}, {"job.name": "clicks"}).container.snapshot()
     assert (snapshot.job, snapshot.container, snapshot.state, snapshot.reason) == ("clicks-1", 0, "new", "")
     assert (snapshot.partitions, snapshot.choices, snapshot.processed, snapshot.lag) == ((), (), 0, None)
+
+
+def test_a_container_without_partitions_has_nothing_left_in_any_state() -> None:
+    task = TaskModel("Partition 0", (SystemStreamPartition("mem", "a", 0),), 0)
+    model = JobModel("job-1", (ContainerModel(0, (task,)), ContainerModel(1, ())))
+    bench = Bench(ignore, {"mem.a": {0: ["x"]}}, planned=PlannedContainer(model, 1))
+    seen = [bench.container.snapshot(), bench.started().snapshot()]
+    bench.container.stop()
+    seen.append(bench.container.snapshot())
+    assert [(each.state, each.lag) for each in seen] == [("new", 0), ("running", 0), ("stopped", 0)]
 
 
 def test_a_snapshot_of_streams_that_do_not_answer_shows_what_was_known(
