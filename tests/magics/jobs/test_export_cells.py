@@ -103,7 +103,8 @@ def test_a_decorated_function_of_another_cell_is_exported(shell: Shell) -> None:
 
 def test_a_task_whose_base_has_init_is_exported_with_its_own_cell(shell: Shell) -> None:
     base = "class Ready:\n    def init(self, context):\n        self.begun = True\n"
-    task = "%%streamtask t\nFACTOR = 2\nclass T(Ready):\n" + SENDS + "envelope.message * FACTOR)\n"
+    row = "from dataclasses import dataclass\n@dataclass\nclass Row:\n    value: int\n"
+    task = f"%%streamtask t\n{row}class T(Ready):\n{SENDS}Row(envelope.message).value)\n"
     text = exported(shell, base, task)
-    assert text.count("FACTOR = 2") == 1
+    assert text.count("class Row") == 1
     assert "class Ready" in text
