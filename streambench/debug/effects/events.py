@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from streambench.container.outputs.outgoing_batch import OutgoingBatch
+from streambench.container.outputs.outgoing_batch import Column, OutgoingBatch
 from streambench.container.outputs.stream_writers import hashed_bytes
 from streambench.container.trace import Callback, Sent
 from streambench.debug.history.round_robin import is_round_robin
 from streambench.errors import StreambenchError
 from streambench.model import SystemStream, SystemStreamPartition
+from streambench.serde.api import Serde
 from streambench.serde.streams import StreamSerdes, readable
 from streambench.system.partitioner import partition_for
 
@@ -96,6 +97,13 @@ class Cause(Struct, frozen=True):
         return _callback_text(self.callback, self.task)
 
 
+def _shown(serde: Serde | None, column: Column) -> Sequence[Any]:
+    """The keys or messages of a batch. Those of an Arrow array of bytes are encoded; a list has objects."""
+    if isinstance(column, list):
+        return column
+    return [readable(serde, value) for value in column.to_pylist()]
+
+
 def _callback_text(callback: Callback | None, task: str) -> str:
     return f"{callback}() of {task}" if callback else ""
 
@@ -127,13 +135,14 @@ class Outputs:
         key_serde, message_serde = self._serdes.for_stream(sent.stream)
         stream, callback = str(sent.stream), None if sent.fate == "letter" else sent.callback
         if isinstance(sent.message, OutgoingBatch):
-            keys: Any = [None] * len(sent.message) if sent.message.keys is None else sent.message.keys
-            messages: Any = sent.message.messages
+            batch = sent.message
+            keys = [None] * len(batch) if batch.keys is None else _shown(key_serde, batch.keys)
+            messages = _shown(message_serde, batch.messages)
             return [
                 Output(
                     position, stream, None, key, message, held, sent.task, hold=hold, callback=callback
                 )
-                for key, message in zip(keys, messages, strict=False)
+                for key, message in zip(keys, messages, strict=True)
             ]
         return [
             Output(

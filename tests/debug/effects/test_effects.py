@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streambench.debug import open as open_recording
@@ -14,7 +15,7 @@ from streambench.debug.effects.events import Change, Output
 from streambench.debug.history.history import History
 from streambench.model import SystemStreamPartition
 from streambench.task import MessageCollector, StreamTask, TaskContext, TaskCoordinator
-from tests.container.jobs import Bench, echo, send
+from tests.container.jobs import OUT, Bench, echo, send
 from tests.container.noted_calls import STORE, Counter
 
 IN = {"mem.in": {0: ["a", "b", "a"]}}
@@ -62,6 +63,17 @@ def test_outputs_are_those_after_a_position() -> None:
     session.wait()
     assert [each.message for each in session.outputs()] == [1, 1, 2]
     assert [(each.position, each.message) for each in session.outputs(since=2)] == [(3, 2)]
+
+
+@pytest.mark.parametrize("messages", [pa.array([b'{"n": 1}', b"null"]), [{"n": 1}, None]])
+def test_messages_of_a_batch_are_shown_as_values(messages: Any) -> None:
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send_batch(OUT, messages, keys=pa.array(["k", None]))
+
+    session = session_of(process, {"mem.in": {0: [b"1"]}}, JSON)
+    session.step()
+    shown = [(each.key, each.message) for each in session.last.outputs]
+    assert shown == [("k", {"n": 1}), (None, None)]
 
 
 def test_outputs_are_held_until_the_commit_where_the_system_holds_them(tmp_path: Path) -> None:
