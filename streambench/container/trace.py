@@ -81,7 +81,8 @@ class Trace:
     one. None stands for no value. ``sent``: outputs. ``events``: windows, ends of inputs, commits. ``ticks``:
     readings of the clock by stores whose entries expire. Each comes with the number of events before it, and
     with ``callbacks`` at that time. ``callbacks`` counts the callbacks without a message, since ``begin``.
-    ``refused``: the outputs of the last call of the outbox that cannot be sent, as the task made them.
+    ``refused``: the outputs of the last call of the outbox that cannot be sent, as the task made them, also
+    rows of batches (``OutgoingBatch.refused``).
     ``called``: callbacks without a message of their own whose outputs are not sent yet. Each comes with the
     numbers of outputs collected before it and at its end. ``base``: the messages chosen before
     ``chosen``. ``stores``: the task and the name of each store, by its number. ``on_check``: called from

@@ -21,10 +21,17 @@ from streambench.container.outputs.outgoing_batch import (
     BatchTarget,
     ColumnarWriter,
     OutgoingBatch,
+    RowReport,
     check_serdes,
     skip_oversized,
 )
-from streambench.container.outputs.stream_writers import StreamWriter, StreamWriters, rotation, stream_writer
+from streambench.container.outputs.stream_writers import (
+    OnUnserialisable,
+    StreamWriter,
+    StreamWriters,
+    rotation,
+    stream_writer,
+)
 from streambench.container.outputs.traced_send import traced_send
 from streambench.errors import (
     ConfigError,
@@ -195,6 +202,8 @@ class BaseOutbox:
         self._observation = observation or Observation()
         self._producers: dict[str, SystemProducer] = {}
         self._by_stream: dict[SystemStream | BatchTarget, StreamWriter] = {}
+        self._row_writers: dict[SystemStream, StreamWriter] = {}
+        """The writers of batches whose messages go one by one."""
         self._stream_writers = StreamWriters(self._writer_of)
         send, trace = self._stream_writers.send, self._observation.trace
         # The method itself: it is called with every message.
@@ -260,6 +269,7 @@ class BaseOutbox:
         self._stream_writers.forget()
         for to in [each for each in self._by_stream if isinstance(each, SystemStream)]:
             del self._by_stream[to]
+        self._row_writers.clear()
 
     def close_for_writes(self) -> None:
         self._refusal = ContainerStateError(
@@ -346,15 +356,20 @@ class BaseOutbox:
             return self._writer_of_columns(task, envelope)
         stream = stream_of(task, envelope)
         route = self._routes.get(stream) or self._new_route(task, stream)
-        appends = route.appends if self._observation.of("output_sent") is None else None
-        made = stream_writer(
-            stream, self._observed(stream, route.send), appends, self._partitions[stream],
-            *self._serdes.for_stream(stream), self._unserialisable, route.keyless,
-        )  # fmt: skip
+        made = self._writer_to(stream, route, self._unserialisable)
         if stream == self._dead_letters.stream:
             made = made._replace(put=self._dead_letters.only_dead_letters(made.put), quick=None)
         self._by_stream[stream] = made
         return made
+
+    def _writer_to(
+        self, stream: SystemStream, route: _Route, unserialisable: OnUnserialisable
+    ) -> StreamWriter:
+        appends = route.appends if self._observation.of("output_sent") is None else None
+        return stream_writer(
+            stream, self._observed(stream, route.send), appends, self._partitions[stream],
+            *self._serdes.for_stream(stream), unserialisable, route.keyless,
+        )  # fmt: skip
 
     def _new_route(self, task: str, stream: SystemStream) -> _Route:
         """The route to a stream that is sent to for the first time, which is created if need be."""
@@ -385,15 +400,17 @@ class BaseOutbox:
         if stream == self._dead_letters.stream:
             raise self._dead_letters.no_output(task)
         self._writer_of(task, OutgoingMessageEnvelope(stream, None))  # finds its partitions
-        send = self._observed_columns(stream)
-        serdes = self._serdes.for_stream(stream)
+        report = RowReport(self._unserialisable)
 
         def single(source: str, envelope: Any) -> None:
-            self._writer_of(source, envelope).put(source, envelope)
+            if stream not in self._row_writers:
+                self._row_writers[stream] = self._writer_to(stream, self._routes[stream], report)
+            self._row_writers[stream].put(source, envelope)
 
         put = ColumnarWriter(
-            stream, send, single, self._partitions[stream], *serdes, self._unserialisable
-        ).put
+            stream, self._observed_columns(stream, report), single, self._partitions[stream],
+            *self._serdes.for_stream(stream), report,
+        ).put  # fmt: skip
 
         def counted(source: str, batch: Any) -> None:
             if batch.serdes:
@@ -418,11 +435,11 @@ class BaseOutbox:
 
         return observed
 
-    def _observed_columns(self, stream: SystemStream) -> SendColumns:
+    def _observed_columns(self, stream: SystemStream, report: RowReport) -> SendColumns:
         """The call that takes columns; one by one while there are observers, who get each message."""
         send = self._routes[stream].send
         quick = skip_oversized(
-            stream, self._sender_of_columns(self._systems.output(stream)), send, self._unserialisable
+            stream, self._sender_of_columns(self._systems.output(stream)), send, report
         )
 
         def columns(source: str, partition: int, rows: Any) -> None:
@@ -430,7 +447,7 @@ class BaseOutbox:
                 quick(source, partition, rows)
             else:
                 shown = self._observed(stream, send)
-                skip_oversized(stream, None, shown, self._unserialisable)(source, partition, rows)
+                skip_oversized(stream, None, shown, report)(source, partition, rows)
 
         return columns
 

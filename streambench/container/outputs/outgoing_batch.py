@@ -8,6 +8,7 @@ bytes in a stream without a serde, and a system that takes envelopes.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
@@ -43,8 +44,13 @@ class BatchTarget(Struct, frozen=True):
     stream: SystemStream
 
 
+_COLUMNS = ("messages", "keys", "partition_keys", "partitions", "timestamps", "headers")
+
+
 class OutgoingBatch:
-    """Messages for one stream, by the column. All columns are None or of one length."""
+    """Messages for one stream, by the column. All columns are None or of one length.
+
+    ``refused``: the rows that were refused when it was sent last, in that order."""
 
     __slots__ = (
         "headers",
@@ -52,6 +58,7 @@ class OutgoingBatch:
         "messages",
         "partition_keys",
         "partitions",
+        "refused",
         "serdes",
         "system_stream",
         "timestamps",
@@ -73,6 +80,7 @@ class OutgoingBatch:
                 self.serdes.pop("key", None)
             taken = {name: found.get(name) if given is None else given for name, given in taken.items()}
         self.system_stream = BatchTarget(stream)
+        self.refused: list[int] = []
         if messages is None:
             raise SerdeError("send_batch takes the messages as a column or a table, not None")
         self.messages = column = _column("messages", messages)
@@ -102,14 +110,7 @@ class OutgoingBatch:
     def envelopes(self, start: int = 0, stop: int | None = None) -> Iterator[OutgoingMessageEnvelope]:
         """The messages one by one, from place ``start`` to before ``stop``."""
         stop = len(self) if stop is None else stop
-        columns = (
-            self.messages,
-            self.keys,
-            self.partition_keys,
-            self.partitions,
-            self.timestamps,
-            self.headers,
-        )
+        columns = (getattr(self, name) for name in _COLUMNS)
         for message, key, partition_key, partition, timestamp, headers in zip(
             *(
                 [None] * (stop - start) if column is None else _objects(column[start:stop])
@@ -121,12 +122,57 @@ class OutgoingBatch:
                 self.stream, message, key, partition_key, partition, timestamp, _named(headers)
             )
 
+    def rows(self, rows: Sequence[int]) -> OutgoingBatch:
+        """A batch of these rows, in this order."""
+        import pyarrow as pa
+
+        places = pa.array(rows, pa.int64())
+        taken = OutgoingBatch.__new__(OutgoingBatch)
+        taken.system_stream, taken.serdes, taken.refused = self.system_stream, self.serdes, []
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            if isinstance(column, list):
+                column = [column[row] for row in rows]
+            elif column is not None:
+                column = column.take(places)
+            setattr(taken, name, column)
+        return taken
+
+    def without(self, rows: Sequence[int]) -> OutgoingBatch:
+        """A batch of all rows but these."""
+        left_out = set(rows)
+        return self.rows([row for row in range(len(self)) if row not in left_out])
+
+
+class RowReport:
+    """Reports the messages of a batch that are refused, and notes their rows in ``OutgoingBatch.refused``.
+
+    ``row``: the row that is handed over. ``following``: the rows of the part that is handed over, from which
+    ``row`` is taken where they go one by one."""
+
+    __slots__ = ("_refused", "_unserialisable", "following", "row")
+
+    def __init__(self, unserialisable: OnUnserialisable) -> None:
+        self._unserialisable = unserialisable
+        self._refused: list[int] = []
+        self.row = 0
+        self.following: Iterator[int] = iter(())
+
+    def begin(self, batch: OutgoingBatch) -> None:
+        """Begin with another batch."""
+        self._refused = batch.refused = []
+
+    def __call__(self, source: str, envelope: OutgoingMessageEnvelope, error: Exception) -> None:
+        """Report the message of the current row. Raises what that raises."""
+        self._unserialisable(source, envelope, error)
+        self._refused.append(self.row)
+
 
 class ColumnarWriter:
     """The writer of batches for one output stream, as ``stream_writer`` is for messages, which ``single``
     takes.
 
-    ``send`` takes what is encoded, for one partition."""
+    ``send`` takes what is encoded, for one partition. Both report to ``report`` what they refuse."""
 
     def __init__(
         self,
@@ -136,7 +182,7 @@ class ColumnarWriter:
         partitions: int,
         key_serde: Serde | None,
         message_serde: Serde | None,
-        unserialisable: OnUnserialisable,
+        report: RowReport,
     ) -> None:
         self._stream = stream
         self._send = send
@@ -144,17 +190,19 @@ class ColumnarWriter:
         self._partitions = partitions
         self._key_serde = key_serde
         self._message_serde = message_serde
-        self._unserialisable = unserialisable
+        self._report = report
         self._next = 0
 
     def put(self, source: str, batch: OutgoingBatch) -> None:
         """Encode a batch and hand it over, a part for each partition. What cannot be encoded is reported as a
         message by itself."""
+        report = self._report
+        report.begin(batch)
         # Objects without a serde make no column of bytes.
         if not (
             _is_encodable(batch.keys, self._key_serde) and _is_encodable(batch.messages, self._message_serde)
         ):
-            for envelope in batch.envelopes():
+            for report.row, envelope in enumerate(batch.envelopes()):
                 self._single(source, envelope)
             return
         bad: dict[int, Exception] = {}
@@ -162,13 +210,15 @@ class ColumnarWriter:
         to = self._partitions_of(batch, rows.column(0), bad)
         # Only now, since a partition or a key may be wrong, too; in order, as single messages would fail.
         for at in sorted(bad):
-            self._unserialisable(source, next(batch.envelopes(at, at + 1)), bad[at])
+            report.row = at
+            report(source, next(batch.envelopes(at, at + 1)), bad[at])
+        good = None
         if bad:
             import pyarrow as pa
 
             good = pa.array([at for at in range(len(batch)) if at not in bad], pa.int32())
             rows, to = rows.take(good), to.take(good)
-        self._send_parts(source, rows, to)
+        self._send_parts(source, rows, to, good)
 
     def _rows(self, batch: OutgoingBatch, bad: dict[int, Exception]) -> pa.RecordBatch:
         """The batch as bytes. What cannot be encoded is null and noted in ``bad``."""
@@ -219,36 +269,42 @@ class ColumnarWriter:
         self._next = (self._next + missing) % partitions
         return turns if missing == len(to) else pc.replace_with_mask(to, pc.is_null(to), turns)
 
-    def _send_parts(self, source: str, rows: pa.RecordBatch, to: pa.Array) -> None:
-        """Send to each partition its messages, in the order in which they were sent."""
+    def _send_parts(
+        self, source: str, rows: pa.RecordBatch, to: pa.Array, numbers: pa.Array | None
+    ) -> None:
+        """Send to each partition its messages, in the order in which they were sent. ``numbers``: the rows of
+        the batch that these are, where some are left out."""
         import pyarrow.compute as pc
 
+        report = self._report
         if self._partitions == 1:
             if rows.num_rows:
+                report.following = _numbers_from(0, numbers)
                 self._send(source, 0, rows)
             return
         order = pc.sort_indices(to)  # a stable sort
         rows, to = rows.take(order), to.take(order)
         start = 0
         for number, count in zip(*_lengths(to), strict=True):
+            report.following = _numbers_from(start, order, numbers)
             self._send(source, number, rows.slice(start, count))
             start += count
 
 
 def skip_oversized(
-    stream: SystemStream, send: SendColumns | None, send_one: Sender, unserialisable: OnUnserialisable
+    stream: SystemStream, send: SendColumns | None, send_one: Sender, report: RowReport
 ) -> SendColumns:
     """``send``, where all that it is given can be sent. Messages that the system does not take are left out,
-    and ``unserialisable`` is called with them. Without a ``send`` the messages go one by one to
-    ``send_one``."""
+    and ``report`` is called with them. Without a ``send`` the messages go one by one to ``send_one``."""
 
     def send_or_report(
         source: str, envelope: OutgoingMessageEnvelope, key: Any, message: Any, partition: int
     ) -> None:
+        report.row = next(report.following)
         try:
             send_one(source, envelope, key, message, partition)
         except (SerdeError, MessageTooLargeError) as error:
-            unserialisable(source, envelope, error)
+            report(source, envelope, error)
 
     one_by_one = row_by_row(stream, send_or_report)
     if send is None:
@@ -261,6 +317,16 @@ def skip_oversized(
             one_by_one(source, partition, columns)
 
     return send_columns
+
+
+def _numbers_from(start: int, *orders: pa.Array | None) -> Iterator[int]:
+    """The rows of a batch that stand at ``start`` and behind it, through all orders and selections since.
+
+    Nothing is looked up before it is asked for: most parts are sent whole."""
+    for at in itertools.count(start):
+        for order in orders:
+            at = at if order is None else order[at].as_py()
+        yield at
 
 
 def check_serdes(source: str, batch: OutgoingBatch, serdes: StreamSerdes) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.dead_letters import is_dead_letter
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
@@ -55,11 +57,23 @@ def with_fates(noted: list[Sent], collected: Collected, trace: Trace, note: Note
     letters = [note(item) for item in collected[len(noted) :]]
     for each in letters:
         each.fate = "letter"
-    found = noted + letters
-    for (_, output, *_), each in zip(collected, found, strict=True):
+    found: list[Sent] = []
+    for (_, output, *_), each in zip(collected, noted + letters, strict=True):
         if id(output) in refused:
             each.fate = "refused"
+        found += split_by_fate(each)
     return found
+
+
+def split_by_fate(sent: Sent) -> list[Sent]:
+    """A note of a batch as two: of what was sent of it, and of what was refused. Any other is left whole."""
+    batch = sent.message
+    if not (isinstance(batch, OutgoingBatch) and batch.refused):
+        return [sent]
+    refused = replace(sent, message=batch.rows(batch.refused), fate="refused")
+    if len(batch.refused) == len(batch):
+        return [refused]
+    return [replace(sent, message=batch.without(batch.refused)), refused]
 
 
 def sent_noter(serdes: StreamSerdes, at: Callable[[], IncomingMessageEnvelope | int]) -> Note:

@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from streambench.container.outputs.outgoing_batch import OutgoingBatch
 from streambench.container.trace import Sent
 from streambench.debug.crash.restart import Restart
@@ -120,19 +122,31 @@ class CrashComparison:
             self._letters[self._refused.popleft()] = output
         self._count(self.recorded, output, 1)
 
-    def _as_sent(self, output: Sent) -> Sent | None:
-        """An output of the restart as a real one sends it; None for one that is refused.
+    def _as_sent(self, output: Sent) -> list[Sent]:
+        """An output of the restart as a real one sends it: nothing where it is refused.
 
         What was refused before would be so again, also by what only a broker knows: it is a dead letter, or
-        None."""
+        nothing. Of a batch that holds for each row."""
         if output.fate != "sent":
-            return None if output.fate == "refused" else output
-        first = identities(output)[:1] if self._letters else []
-        return self._letters.get(first[0], output) if first else output
+            return [] if output.fate == "refused" else [output]
+        of_rows = identities(output) if self._letters else []
+        rows = [row for row, identity in enumerate(of_rows) if identity in self._letters]
+        if not rows:
+            return [output]
+        letters = [each for row in rows if (each := self._letters[of_rows[row]]) is not None]
+        if len(rows) == len(of_rows):
+            return letters
+        return [replace(output, message=output.message.without(rows)), *letters]
 
     def _read_restart(self, restart: Restart) -> None:
-        for _, output in restart.outputs[self._seen_outputs :]:
-            if (sent := self._as_sent(output)) is not None:
+        outputs = [output for _, output in restart.outputs[self._seen_outputs :]]
+        # What the restart refuses by itself needs no record, which may mean another of the same content.
+        for output in outputs:
+            if output.fate == "refused":
+                for identity in identities(output):
+                    self._letters.pop(identity, None)
+        for output in outputs:
+            for sent in self._as_sent(output):
                 self.by_stream[str(sent.stream)] += self._count(self.repeated, sent, -1)
         self._seen_outputs = len(restart.outputs)
         for write in restart.writes_from(self._seen_writes):

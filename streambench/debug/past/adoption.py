@@ -13,14 +13,14 @@ from streambench.debug.past.replica import Cut, Done, Replica
 
 
 def take_over(
-    history: History, replica: Replica, letters: Mapping[int, Sequence[Sent]], pending: list[Sent]
+    history: History, replica: Replica, made: Mapping[int, Sequence[Sent]], pending: list[Sent]
 ) -> None:
     """Have a history hold a branch, run to the newest position, instead of what was recorded after its begin.
-    What was before that stays. ``letters``: the dead letters of outputs, by the identity of these.
-    ``pending``: the outputs that wait for the commit."""
+    What was before that stays. ``made``: what became of outputs, with their dead letters, by the identity of
+    these. ``pending``: the outputs that wait for the commit."""
     cuts, writes = replica.cuts, replica.writes
     sent = [
-        () if each.fate == "letter" else (each, *letters.get(id(each), ())) for _, each in replica.outputs
+        () if each.fate == "letter" else made.get(id(each), (each,)) for _, each in replica.outputs
     ]
     counts = [*accumulate(map(len, sent), initial=0)]
     begin = cuts[0].block.start

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from streambench.container.outputs.outbox import Outbox, stream_of
-from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch, skip_oversized
+from streambench.container.outputs.outgoing_batch import (
+    ColumnarWriter,
+    OutgoingBatch,
+    RowReport,
+    skip_oversized,
+)
 from streambench.container.outputs.stream_writers import OnUnserialisable, Write, stream_writer
 from streambench.model import OutgoingMessageEnvelope, SystemStream
 from streambench.serde.streams import StreamSerdes
@@ -34,8 +39,8 @@ class OutputCheck:
         self._columns: dict[SystemStream, Write] = {}
 
     def __call__(self, task: str, output: Any) -> bool:
-        """Check an output; false where ``refuse`` was called with it as a whole. Raises what that raises, and
-        SerdeError for what is no message."""
+        """Check an output; false where ``refuse`` was called with it as a whole. A batch notes its own rows.
+        Raises what ``refuse`` raises, and SerdeError for what is no message."""
         self._has_refused = False
         if isinstance(output, OutgoingBatch):
             put = self._columns.get(output.stream) or self._columns_to(output.stream)
@@ -57,14 +62,12 @@ class OutputCheck:
 
     def _columns_to(self, stream: SystemStream) -> Write:
         serdes, send = self._serdes.for_stream(stream), self._sender_to(stream)
-        columns, count = skip_oversized(stream, None, send, self._refuse), self._partitions(stream)
-        put = ColumnarWriter(stream, columns, self._check_single, count, *serdes, self._refuse).put
+        report, count = RowReport(self._refuse), self._partitions(stream)
+        single = stream_writer(stream, send, None, count, *serdes, report).put
+        columns = skip_oversized(stream, None, send, report)
+        put = ColumnarWriter(stream, columns, single, count, *serdes, report).put
         self._columns[stream] = put
         return put
-
-    def _check_single(self, task: str, envelope: Any) -> None:
-        put = self._single.get(envelope.system_stream) or self._single_to(envelope.system_stream)
-        put(task, envelope)
 
     def _partitions(self, stream: SystemStream) -> int:
         return self._outbox.streams.get(stream, _MANY)

@@ -254,7 +254,7 @@ class Past:
         holds = isinstance(outbox, TransactionalOutbox)
         pending = [sent for sent in history.pending if position_of(sent) <= begin] if holds else []
         outputs: list[Sent] = []
-        letters: dict[int, list[Sent]] = {}
+        made: dict[int, list[Sent]] = {}
 
         def give() -> None:
             self._give_state(replica)
@@ -265,8 +265,8 @@ class Past:
             for at, sent in replica.outputs:
                 # The outbox of the container makes dead letters itself.
                 if at > begin and sent.fate != "letter":
-                    letters[id(sent)] = self._send(sent)
-                    outputs.extend(each for each in (sent, *letters[id(sent)]) if each.fate != "refused")
+                    made[id(sent)] = self._send(sent)
+                    outputs.extend(each for each in made[id(sent)] if each.fate != "refused")
 
         history.read()
         history.trace.active = False  # it gets what the branch has noted
@@ -274,7 +274,7 @@ class Past:
             container.replace(give, replica.factory)
         finally:
             history.trace.active = True
-        take_over(history, replica, letters, pending + outputs if holds else [])
+        take_over(history, replica, made, pending + outputs if holds else [])
 
     def _warn_once(self, of: str, text: str, *values: object) -> None:
         """Warn of this with the first move of the history that has it."""
@@ -355,7 +355,7 @@ class Past:
             memory.give(task)
 
     def _send(self, sent: Sent) -> list[Sent]:
-        """Have the container send an output of the branch; its dead letters, where it is refused."""
+        """Have the container send an output of the branch; what became of it, with its dead letters."""
         runtime, trace = self.history.container.runtime, self.history.trace
         collected = runtime.collected
         trace.refused.clear()
@@ -363,9 +363,9 @@ class Past:
         collected.append((sent.task, self._envelope(sent), None, None, None))
         runtime.outbox.send(collected)
         note = sent_noter(self.replica.serdes, lambda: sent.at)
-        sent, *letters = with_fates([sent], collected, trace, note)
+        made = with_fates([sent], collected, trace, note)
         collected.clear()
-        return letters
+        return made
 
     def _envelope(self, sent: Sent) -> OutgoingMessageEnvelope | OutgoingBatch:
         if isinstance(sent.message, OutgoingBatch):

@@ -10,7 +10,7 @@ from streambench.checkpoint.api import Checkpoint
 from streambench.chooser.api import MessageChooser
 from streambench.container.outputs.collected import Collected
 from streambench.container.outputs.outbox import StoreChanges, TaskCommit
-from streambench.container.outputs.traced_send import sent_noter
+from streambench.container.outputs.traced_send import sent_noter, split_by_fate
 from streambench.container.trace import Callback, Sent
 from streambench.debug.history.batches import Batches
 from streambench.debug.history.round_robin import with_round_robin_number
@@ -107,7 +107,7 @@ class HeldOutputs:
         for index, item in enumerate(collected):
             self.failed_index = index
             can_be_sent = self.check_output is None or self.check_output(*item[:2])
-            sent = with_round_robin_number(self._note(item), self.keyless)
+            sent = self._note(item)
             if not can_be_sent:
                 sent.fate = "refused"
             elif index >= own:
@@ -115,7 +115,8 @@ class HeldOutputs:
             if isinstance(sent.at, int):
                 sent.callback = self.callback
             sent.at = position
-            self.sent.append((position, sent))
+            for each in split_by_fate(sent):
+                self.sent.append((position, with_round_robin_number(each, self.keyless)))
 
     def observe(self) -> None:
         """Nothing to do: nothing observes a replica."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch
+from streambench.container.outputs.outgoing_batch import ColumnarWriter, OutgoingBatch, RowReport
 from streambench.errors import (
     ConfigError,
     MessageTooLargeError,
@@ -267,7 +267,7 @@ def _task() -> Any:
 
 
 def _writer(stream: SystemStream, send: SendColumns, partitions: int) -> Callable[[str, OutgoingBatch], None]:
-    return ColumnarWriter(stream, send, _no_single, partitions, None, None, _refuse).put
+    return ColumnarWriter(stream, send, _no_single, partitions, None, None, RowReport(_refuse)).put
 
 
 def _no_single(source: str, envelope: Any) -> None:

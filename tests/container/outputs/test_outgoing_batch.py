@@ -15,6 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streambench.container.outputs.outgoing_batch import (
+    ColumnarWriter,
+    OutgoingBatch,
+    RowReport,
+    skip_oversized,
+)
 from streambench.errors import MessageTooLargeError, SerdeError, TaskError, WrongThreadError
 from streambench.model import IncomingMessageEnvelope, OutgoingMessageEnvelope, SystemStream
 from streambench.task import MessageCollector, TaskCoordinator
@@ -464,6 +470,46 @@ def test_a_table_may_have_times_as_timestamps() -> None:
 def test_a_column_may_be_a_pandas_series(series: Any, arrives: list[Any]) -> None:
     run = sending(lambda collector: collector.send_batch(OUT, series, pd.Series([b"k", b"l"])))
     assert run.outputs["mem.out"] == {0: list(zip([b"k", b"l"], arrives, strict=True))}
+
+
+class Taken:
+    """A stream of three partitions that takes no message that begins with ``x``."""
+
+    def __init__(self, *, by_column: bool) -> None:
+        report = RowReport(lambda source, envelope, error: self.refused.append(envelope.message))
+        self.refused: list[Any] = []
+        columns = skip_oversized(OUT, self.send if by_column else None, self.send_one, report)
+        self.put = ColumnarWriter(OUT, columns, self.single, 3, None, None, report).put
+
+    def send(self, source: str, partition: int, rows: pa.RecordBatch) -> None:
+        for message in rows.column(1).to_pylist():
+            self.check(message)
+
+    def send_one(self, source: str, envelope: Any, key: Any, message: Any, partition: int) -> None:
+        self.check(message)
+
+    def single(self, source: str, envelope: Any) -> None:
+        raise AssertionError(envelope)
+
+    def check(self, message: bytes) -> None:
+        if message.startswith(b"x"):
+            raise MessageTooLargeError("too large")
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 3))), st.booleans(), st.booleans())
+def test_a_batch_notes_which_of_its_rows_are_refused(
+    rows: list[tuple[str, int]], keyed: bool, by_column: bool
+) -> None:
+    messages = [f"{first}{row}".encode() for row, (first, _) in enumerate(rows)]
+    partitions = [partition for _, partition in rows]
+    where = {"partition_keys": partitions} if keyed else {"partitions": partitions}
+    batch, taken = OutgoingBatch(OUT, messages, **where), Taken(by_column=by_column)
+    taken.put("a task", batch)
+    refused = [messages[row] for row in batch.refused]
+    assert refused == taken.refused == batch.rows(batch.refused).messages.to_pylist()
+    left = batch.without(batch.refused).messages.to_pylist()
+    assert sorted(refused + left) == sorted(messages)
+    assert not any(message.startswith(b"x") for message in left)
 
 
 def test_exactly_once_holds_columns_back_until_the_commit() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter as Counted
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import streambench as sb
 from streambench.debug.control.session import Session
 from streambench.errors import SerdeError, StreambenchError, TaskError
+from streambench.system.api import accept
 from streambench.system.systems import Systems
 from tests.container.jobs import Bench, ignore
 from tests.debug.control.test_time_travel import STORE, Counter, session_of
@@ -127,24 +130,108 @@ def both_in_memory(envelope: Any, collector: Any, coordinator: Any) -> None:
     collector.send("mem.out", threading.Lock())
 
 
-def columns(envelope: Any, collector: Any, coordinator: Any) -> None:
+def batch_in_memory(envelope: Any, collector: Any, coordinator: Any) -> None:
     """Sends a batch of the same two."""
+    collector.send_batch(sb.SystemStream.parse("mem.out"), [threading.Lock(), 1])
+
+
+def headers_in_memory(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Sends a batch of two, one of which has a header that cannot be sent."""
+    collector.send_batch(sb.SystemStream.parse("mem.out"), [b"2", b"1"], headers=[{"a": 5}, None])
+
+
+def columns(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Sends a batch of what a log takes, and of what it refuses."""
     collector.send_batch(sb.SystemStream.parse("out.out"), [b"1", {"n": 1}])
 
 
+@pytest.mark.parametrize("task", [both_in_memory, batch_in_memory, headers_in_memory])
 @pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
-def test_a_branch_shows_the_dead_letter_of_what_is_refused(tolerant: dict[str, Any], tmp_path: Path) -> None:
+def test_a_branch_shows_the_dead_letter_of_what_is_refused(
+    tolerant: dict[str, Any], task: Any, tmp_path: Path
+) -> None:
     config = {**tolerant, **EXACTLY_ONCE}
     session = session_to(LOCAL[0], ignore, tmp_path, config)
     session.step(2)
     session.goto(0)
-    session.swap(both_in_memory)
+    session.swap(task)
     session.forward(2)
     sent = ["mem.out", *(["mem.dead"] if "mem.dead" in tolerant.values() else [])] * 2
     assert [each.stream for each in session.outputs()] == sent
     session.adopt()
     assert [each.stream for each in session.outputs()] == sent
     assert [len(each.outputs) for each in session.effects(0)] == [len(sent) // 2] * 2
+    session.stop()
+
+
+def batch_of(*messages: Any, **columns: Any) -> Any:
+    """A task that sends this batch, of which only rows with ``b"1"`` or ``b"2"`` can be sent."""
+
+    def process(envelope: Any, collector: Any, coordinator: Any) -> None:
+        collector.send_batch(sb.SystemStream.parse("out.out"), [*messages], **columns)
+
+    return process
+
+
+def table(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """The same from Arrow, where a message is too large with its headers."""
+    headers = pa.array([[("a", b"x" * 2000)], None, [("a", b"x")]], pa.map_(pa.string(), pa.binary()))
+    columns = {"message": [b"3", b"1", b"2"], "headers": headers, "timestamp": [1, None, 2]}
+    collector.send_batch(sb.SystemStream.parse("out.out"), pa.table(columns))
+
+
+PARTLY_REFUSED = {
+    "objects": batch_of({"n": 1}, b"1", {"n": 2}, b"2"),
+    "headers": batch_of(b"bad", b"1", b"2", headers=[{"a": 5}, None, {"a": b"x"}]),
+    "partitions": batch_of(b"1", b"bad", b"2", partitions=[0, 70_000, None]),
+    "sizes": batch_of(b"x" * 2001, b"1", b"y" * 2001, b"2", keys=[b"k", b"k", None, b"l"]),
+    "both": batch_of(b"x" * 2001, b"1", b"bad", b"2", headers=[None, None, {"a": 5}, None]),
+    "table": table,
+    "twins": batch_of(b"1", b"1", b"2", headers=[{"a": 5}, None, None]),
+    "all": batch_of({"n": 1}, {"n": 2}),
+}
+"""Batches for a log with ``max.message.bytes=2000``."""
+
+
+@pytest.mark.parametrize("task", PARTLY_REFUSED.values(), ids=PARTLY_REFUSED)
+@pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
+def test_refused_rows_of_a_batch_are_shown_as_their_dead_letters_only(
+    tolerant: dict[str, Any], task: Any, tmp_path: Path
+) -> None:
+    session = session_to(LOCAL[1], task, tmp_path, tolerant)
+    session.step(2)
+    refused = session.container.error_counts.unserialisable // 2
+    letters = refused if "mem.dead" in tolerant.values() else 0
+
+    def check(outputs: Any) -> None:
+        assert [each.message for each in outputs if each.stream == "out.out"] == sent
+        assert len([each for each in outputs if each.stream == "mem.dead"]) == letters
+
+    sent = [] if task is PARTLY_REFUSED["all"] else [b"1", b"2"]
+    assert refused
+    check(session.effects(0)[1].outputs if sent or letters else ())
+    sent = sent * 2
+    letters = letters * 2
+    check(session.outputs())
+    crash = session.crash()
+    assert (crash.error, crash.outputs_new) == (None, ())
+    check(crash.outputs_twice)
+    session.stop()
+
+
+@pytest.mark.parametrize("name", ["sizes", "table"])
+@pytest.mark.parametrize("tolerant", TOLERANT, ids=str)
+def test_a_crash_repeats_a_batch_of_which_a_broker_refuses_rows(
+    tolerant: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_to(LOCAL[1], PARTLY_REFUSED[name], tmp_path, tolerant)
+    session.step(2)
+    monkeypatch.setattr(Systems, "check", lambda *args: accept)
+    crash = session.crash()
+    assert (crash.error, crash.outputs_new, crash.outputs_lost) == (None, (), ())
+    twice = Counted(each.stream for each in crash.outputs_twice)
+    assert twice == Counted(each.stream for each in session.outputs())
+    assert twice["out.out"] == 4
     session.stop()
 
 
