@@ -68,10 +68,8 @@ def peek(
     checkpoint, no offset.
 
     A stream that is kept nowhere (tcp, udp) can only be listened to, with --follow, while no job does. What
-    is shown then is not acknowledged: senders that wait for that send it again.
-
-    From a queue of a message broker, messages are taken for the look and given back: the broker marks them as
-    redelivered.
+    is shown then is not acknowledged: senders that wait for that send it again. From a queue of a message
+    broker, messages are taken for the look and given back: the broker marks them as redelivered.
 
     Messages of several partitions come in the order of their timestamps (with --follow: as they arrive). One
     that cannot be decoded is shown as it is, with the reason. Keys and messages are shown as JSON, text and
@@ -94,14 +92,10 @@ def peek(
         view = _View(settings, stream, as_json=json)
         consumer = systems.consumer(stream.system, MetricsRegistry())
         if follow:
-            found = _as_they_come(consumer, starts)
-        else:
-            limit = limit or _LIMIT
-            found = _by_time(consumer, starts, limit)
-        shown = view.show_all(found, limit)
-    if shown == 0 and not follow:
-        places = _first_of([f"{ssp.partition} from {offset}" for ssp, offset in starts.items()])
-        print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
+            view.show_all(_as_they_come(consumer, starts), limit)
+        elif view.show_all(_by_time(consumer, starts, limit or _LIMIT), limit or _LIMIT) == 0:
+            places = _first_of([f"{ssp.partition} from {offset}" for ssp, offset in starts.items()])
+            print(f"there is nothing yet in {stream} (partition {places})", file=sys.stderr)
 
 
 def _starts(
