@@ -55,8 +55,9 @@ class TraceEvent(NamedTuple):
 class Sent(Struct, gc=False):
     """An output as it was sent: key and message as the serdes of the stream made them, copies of objects
     where there are none. ``at``: the message that it was made from, else the position. ``fate``: it was sent,
-    or refused because it cannot be sent, or it is the dead letter of one that was refused. ``callback``:
-    the one that sent it, None for ``process``. It may have been called right behind the message ``at``."""
+    or refused because it cannot be sent, or it is the dead letter of one that was refused. A dead letter that
+    is too large itself was ``cut``: a shorter one follows. ``callback``: the one that sent it, None for
+    ``process``. It may have been called right behind the message ``at``."""
 
     at: IncomingMessageEnvelope | int
     task: str
@@ -67,8 +68,18 @@ class Sent(Struct, gc=False):
     partition_key: Any
     timestamp: int | None = None
     headers: Mapping[str, bytes] | None = None
-    fate: Literal["sent", "refused", "letter"] = "sent"
+    fate: Literal["sent", "refused", "letter", "cut"] = "sent"
     callback: Callback | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """True for what no stream has."""
+        return self.fate in ("refused", "cut")
+
+    @property
+    def is_letter(self) -> bool:
+        """True for a dead letter of an output, which the outbox makes."""
+        return self.fate in ("letter", "cut")
 
 
 class Trace:

@@ -60,7 +60,7 @@ def with_fates(noted: list[Sent], collected: Collected, trace: Trace, note: Note
     found: list[Sent] = []
     for (_, output, *_), each in zip(collected, noted + letters, strict=True):
         if id(output) in refused:
-            each.fate = "refused"
+            each.fate = "cut" if each.is_letter else "refused"
         found += split_by_fate(each)
     return found
 

@@ -425,7 +425,7 @@ class Inspection(Driven):
         """Outputs, made from the trace of what was sent, each with its position. What was refused is no
         output."""
         made = self._maker()
-        taken = ((at, each) for at, each in sent if each.fate != "refused")
+        taken = ((at, each) for at, each in sent if not each.is_refused)
         return [output for at, each in taken for output in made.of(at, each, held=held, hold=hold)]
 
     def _recorded_outputs(self, since: int, to: int) -> list[Output]:
@@ -434,7 +434,7 @@ class Inspection(Driven):
         hold: Hold = "replay" if self._holds_all else "commit"
         found: list[Output] = []
         for at, sent in history.outputs(since, to):
-            if sent.fate != "refused":
+            if not sent.is_refused:
                 found += made.of(at, sent, held=self._holds_all or id(sent) in pending, hold=hold)
         return found
 

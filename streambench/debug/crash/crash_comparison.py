@@ -118,6 +118,9 @@ class CrashComparison:
             self._letters |= dict.fromkeys(refused)
             self._refused.extend(refused)
             return
+        if output.fate == "cut":
+            self._refused.rotate(-1)  # what it was cut to comes after the other dead letters
+            return
         if output.fate == "letter" and self._refused:
             self._letters[self._refused.popleft()] = output
         self._count(self.recorded, output, 1)
@@ -128,7 +131,7 @@ class CrashComparison:
         What was refused before would be so again, also by what only a broker knows: it is a dead letter, or
         nothing. Of a batch that holds for each row."""
         if output.fate != "sent":
-            return [] if output.fate == "refused" else [output]
+            return [] if output.is_refused else [output]
         of_rows = identities(output) if self._letters else []
         rows = [row for row, identity in enumerate(of_rows) if identity in self._letters]
         if not rows:

@@ -133,7 +133,7 @@ class Outputs:
     def of(self, position: int, sent: Sent, *, held: bool, hold: Hold = "commit") -> list[Output]:
         """The output, or those of a batch."""
         key_serde, message_serde = self._serdes.for_stream(sent.stream)
-        stream, callback = str(sent.stream), None if sent.fate == "letter" else sent.callback
+        stream, callback = str(sent.stream), None if sent.is_letter else sent.callback
         if isinstance(sent.message, OutgoingBatch):
             batch = sent.message
             keys = [None] * len(batch) if batch.keys is None else _shown(key_serde, batch.keys)

@@ -319,7 +319,7 @@ class BlockLog:
             for index in self._committed[task]:
                 self._committed[task][index] = self._numbers[index] - later[position][index]
         if self.container.runtime.outbox.commits_all_tasks:
-            self._pending += [each for each in trace.sent[committed:] if each.fate != "refused"]
+            self._pending += [each for each in trace.sent[committed:] if not each.is_refused]
 
     @property
     def _has_failed(self) -> bool:

@@ -20,7 +20,7 @@ def take_over(
     these. ``pending``: the outputs that wait for the commit."""
     cuts, writes = replica.cuts, replica.writes
     sent = [
-        () if each.fate == "letter" else made.get(id(each), (each,)) for _, each in replica.outputs
+        () if each.is_letter else made.get(id(each), (each,)) for _, each in replica.outputs
     ]
     counts = [*accumulate(map(len, sent), initial=0)]
     begin = cuts[0].block.start

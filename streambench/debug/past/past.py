@@ -264,9 +264,9 @@ class Past:
                 self._send(sent)
             for at, sent in replica.outputs:
                 # The outbox of the container makes dead letters itself.
-                if at > begin and sent.fate != "letter":
+                if at > begin and not sent.is_letter:
                     made[id(sent)] = self._send(sent)
-                    outputs.extend(each for each in made[id(sent)] if each.fate != "refused")
+                    outputs.extend(each for each in made[id(sent)] if not each.is_refused)
 
         history.read()
         history.trace.active = False  # it gets what the branch has noted
@@ -331,7 +331,7 @@ class Past:
             )
         if isinstance(self.history.container.runtime.outbox, TransactionalOutbox):
             return
-        out = [(at, sent) for at, sent in self.history.outputs(begin) if sent.fate != "refused"]
+        out = [(at, sent) for at, sent in self.history.outputs(begin) if not sent.is_refused]
         if out:
             at, sent = out[0]
             raise ContainerStateError(

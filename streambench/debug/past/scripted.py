@@ -108,10 +108,10 @@ class HeldOutputs:
             self.failed_index = index
             can_be_sent = self.check_output is None or self.check_output(*item[:2])
             sent = self._note(item)
-            if not can_be_sent:
+            if index >= own:
+                sent.fate = "letter" if can_be_sent else "cut"
+            elif not can_be_sent:
                 sent.fate = "refused"
-            elif index >= own:
-                sent.fate = "letter"
             if isinstance(sent.at, int):
                 sent.callback = self.callback
             sent.at = position

@@ -262,6 +262,48 @@ def test_a_crash_repeats_the_dead_letters_of_what_is_refused(
     session.stop()
 
 
+SMALL_DEAD_LETTERS = {
+    "task.dead.letter.stream": "small.dead", "systems.small.samza.factory": "log",
+    "systems.small.max.message.bytes": 4000,
+}  # fmt: skip
+
+
+def both_too_large(envelope: Any, collector: Any, coordinator: Any) -> None:
+    """Sends two messages that are too large for a log. The first is too large as a dead letter, too."""
+    first = envelope.message.encode()
+    collector.send("out.out", first * 9000)
+    collector.send("out.out", first * 2001)
+
+
+def test_a_crash_repeats_dead_letters_that_were_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {**SMALL_DEAD_LETTERS, "systems.small.path": tmp_path / "small"}
+    session = session_to(LOCAL[1], both_too_large, tmp_path, config)
+    session.step(2)
+    monkeypatch.setattr(Systems, "check", lambda *args: accept)  # only a broker refuses
+    crash = session.crash()
+    assert (crash.error, crash.outputs_new, crash.outputs_lost) == (None, (), ())
+    sizes = Counted((each.stream, len(each.message)) for each in session.outputs())
+    assert Counted((each.stream, len(each.message)) for each in crash.outputs_twice) == sizes
+    assert sum(sizes.values()) == 4
+    session.stop()
+
+
+def test_an_adopted_branch_sends_a_dead_letter_that_is_cut_once(tmp_path: Path) -> None:
+    config = {**SMALL_DEAD_LETTERS, "systems.small.path": tmp_path / "small"}
+    session = session_to(LOCAL[1], ignore, tmp_path, config)
+    session.step(2)
+    session.goto(0)
+    session.swap(both_too_large)
+    session.forward(2)
+    sent = Counted((each.stream, len(each.message)) for each in session.outputs())
+    assert sum(sent.values()) == 4
+    session.adopt()
+    assert Counted((each.stream, len(each.message)) for each in session.outputs()) == sent
+    session.stop()
+
+
 def session_to(case: Refused, task: Any, directory: Path, more: Any = None) -> Session:
     """A session of a job that sends to a system."""
     config = {f"systems.out.{key}": value for key, value in case.settings(directory).items()} | (more or {})
