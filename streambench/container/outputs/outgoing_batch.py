@@ -198,10 +198,7 @@ class ColumnarWriter:
         message by itself."""
         report = self._report
         report.begin(batch)
-        # Objects without a serde make no column of bytes.
-        if not (
-            _is_encodable(batch.keys, self._key_serde) and _is_encodable(batch.messages, self._message_serde)
-        ):
+        if not goes_by_column(batch, self._key_serde, self._message_serde):
             for report.row, envelope in enumerate(batch.envelopes()):
                 self._single(source, envelope)
             return
@@ -390,6 +387,12 @@ def _hashed(column: Column, partitions: int, wrong: dict[int, Exception]) -> pa.
         for key in coded.dictionary.to_pylist()
     ]
     return pa.array(places, pa.int32()).take(coded.indices)
+
+
+def goes_by_column(batch: OutgoingBatch, key_serde: Serde | None, message_serde: Serde | None) -> bool:
+    """True for a batch that can become bytes as a whole. The messages of any other go one by one, and those
+    without a key take their turn with single messages."""
+    return _is_encodable(batch.keys, key_serde) and _is_encodable(batch.messages, message_serde)
 
 
 def _is_encodable(column: Column | None, serde: Serde | None) -> bool:

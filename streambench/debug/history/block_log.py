@@ -21,6 +21,7 @@ from streambench.debug.history.recorded_inputs import RecordedInputs
 from streambench.debug.history.round_robin import with_round_robin_number
 from streambench.debug.history.writes import Values
 from streambench.errors import ContainerStateError
+from streambench.serde.streams import StreamSerdes
 from streambench.wording import words
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class BlockLog:
         self.reader: Reader | None = None
         self._inputs: RecordedInputs | None = None
         self._numbers: list[int] = []
+        self._serdes = StreamSerdes(container.config)
         self._keyless: dict[SystemStream, int] = {}
         self._last_commit = 0
         self._committed: dict[str, dict[int, int]] = {}
@@ -185,7 +187,7 @@ class BlockLog:
             if position < 0:
                 continue
             sent.at = position
-            block.outputs.append(with_round_robin_number(sent, self._keyless))
+            block.outputs.append(with_round_robin_number(sent, self._keyless, self._serdes))
             size += output_size(sent)
         ticks = [
             (at if isinstance(at, int) else where.get(id(at), base), now, number, callbacks)

@@ -89,6 +89,7 @@ class HeldOutputs:
         self.sent: list[tuple[int, Sent]] = []
         self.callback: Callback = "window"
         self.check_output: Callable[[str, Any], bool] | None = None
+        self._serdes = serdes
         self._note = sent_noter(serdes, position)
         self._position = position
 
@@ -116,7 +117,7 @@ class HeldOutputs:
                 sent.callback = self.callback
             sent.at = position
             for each in split_by_fate(sent):
-                self.sent.append((position, with_round_robin_number(each, self.keyless)))
+                self.sent.append((position, with_round_robin_number(each, self.keyless, self._serdes)))
 
     def observe(self) -> None:
         """Nothing to do: nothing observes a replica."""

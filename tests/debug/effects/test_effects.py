@@ -76,6 +76,28 @@ def test_messages_of_a_batch_are_shown_as_values(messages: Any) -> None:
     assert shown == [("k", {"n": 1}), (None, None)]
 
 
+@pytest.mark.parametrize("config", [{}, JSON], ids=["row by row", "by column"])
+def test_a_message_without_a_key_after_a_batch_shows_its_partition(config: Any) -> None:
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send_batch(OUT, ["x", "y", "z"], keys=pa.array([None, "k", None]))
+        send(collector, int(envelope.offset))
+
+    bench = Bench(process, {"mem.in": {0: [b"1"] * 4}}, config, observed=False)
+    bench.streams.create(OUT, 4)
+    session = Session(bench.container)
+    session.start()
+    session.step(4)
+    entries = [[message for _, message in each.entries()] for each in bench.streams.partitions[OUT]]
+    singles = [each for each in session.outputs() if isinstance(each.message, int)]
+    found = [[at for at, of in enumerate(entries) if str(each.message) in map(text, of)] for each in singles]
+    assert [[each.partition] for each in singles] == found
+    session.stop()
+
+
+def text(message: Any) -> str:
+    return message.decode() if isinstance(message, bytes) else str(message)
+
+
 def test_outputs_are_held_until_the_commit_where_the_system_holds_them(tmp_path: Path) -> None:
     config = {
         "task.inputs": "log.in", "systems.log.samza.factory": "log", "systems.log.path": str(tmp_path),
