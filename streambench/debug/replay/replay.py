@@ -298,7 +298,7 @@ def code_note(recording: Recording, task: Any = None, *, recorded_source: bool =
     Raises ConfigError as ``open`` does."""
     if not recording.codes:
         return ""
-    after = ", ".join(f"{each.position:,}" for each in recording.codes)
+    after = ", ".join(dict.fromkeys(f"{each.position:,}" for each in recording.codes))
     begin = f"the code was swapped after {after} of the messages"
     factory, changes = codes_of(recording, task, recorded_source=recorded_source)
     if changes:

@@ -149,6 +149,19 @@ def test_a_replay_of_a_swapped_job_says_which_code_runs(tmp_path: Path) -> None:
     )
 
 
+def test_several_swaps_at_one_position_are_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.recording"
+    session, _ = session_of(Quiet, messages(8, 1), {"task.commit.ms": -1})
+    session.record(path)
+    session.step(3)
+    session.swap(QuietTwice)
+    session.undo()
+    session.step(2)
+    session.stop_recording()
+    session.stop()
+    assert code_note(Recording.read(path)).startswith("the code was swapped after 3 of the messages:")
+
+
 def test_code_of_a_file_that_was_swapped_runs_only_where_it_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
