@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -36,7 +37,8 @@ class Crash(Struct, frozen=True, kw_only=True):
     fails.
 
     ``committed``: per task the position of the commit that it starts from. ``inside_commit``: the crash
-    came before the commit at the position was done."""
+    came before the commit at the position was done. ``swapped``: the positions since the earliest of these
+    commits at which the code was swapped. What comes again runs with the newest code."""
 
     position: int
     guarantee: str
@@ -49,6 +51,7 @@ class Crash(Struct, frozen=True, kw_only=True):
     state: Differences
     differs: Differences
     error: str | None = None
+    swapped: tuple[int, ...] = ()
 
     @property
     def safe(self) -> bool:
@@ -87,6 +90,7 @@ def crash_at(history: History, position: int, outputs: Outputs, *, inside_commit
         state=_decoded(history, _changed_since_commit(comparisons)),
         differs=_decoded(history, _differing(comparisons)),
         error=next((each.error for each in comparisons if each.error is not None), None),
+        swapped=_swapped(history, min(epoch.begin.position for _, epoch, _ in found), position),
     )
 
 
@@ -189,6 +193,13 @@ def _epoch_at(group: TaskGroup, position: int, *, inside_commit: bool) -> tuple[
             "known of the start after a crash there"
         )
     return found, False
+
+
+def _swapped(history: History, begin: int, position: int) -> tuple[int, ...]:
+    """The positions behind ``begin``, and up to ``position``, from which on other code ran than before."""
+    # Of several swaps at one position the last one counts.
+    codes = {each.start: each.factory for each in history.since(history.block_at(begin))}
+    return tuple(at for before, at in pairwise(codes) if at <= position and codes[at] is not codes[before])
 
 
 class _Fate:

@@ -32,6 +32,11 @@ def crash_lines(crash: Crash) -> list[str]:
     if crash.error is not None:
         lines.append(f"the job fails then: {crash.error}")
     if crash.outputs_new or crash.outputs_lost or crash.differs:
+        if crash.swapped:
+            lines.append(
+                f"what comes again runs with the code of position {crash.position:,}: it was swapped after "
+                + ", ".join(f"{each:,}" for each in crash.swapped)
+            )
         lines.append("a crash takes what tasks keep in attributes, and stores without a changelog")
     if crash.safe:
         lines.append(f"safe: streams and stores end as without the crash ({crash.guarantee})")
