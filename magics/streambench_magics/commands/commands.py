@@ -242,7 +242,7 @@ def _failures(command: Command) -> None:
     it.takes_job().flag("--everywhere", "after each message of the history, with a verdict")
     it.flag(
         "--inside-commit",
-        "before the commit at this position is done: outputs are out, the checkpoint is not written",
+        "before the commit at this position is done; at least once, its outputs are out then",
     )
 
     it = command(

@@ -23,7 +23,7 @@ def crash_lines(crash: Crash) -> list[str]:
     ]
     lines += _outputs("{} twice", crash.outputs_twice)
     lines += _outputs("{} not sent before", crash.outputs_new)
-    lines += _outputs("{} less: it is not sent again", crash.outputs_lost)
+    lines += _outputs("{} less: not sent again", crash.outputs_lost)
     if crash.state and not crash.differs and crash.error is None:
         lines.append(f"state goes back, and is the same when they have come again: {_keys(crash.state)}")
     if crash.differs:
@@ -50,7 +50,9 @@ def report_lines(report: Report) -> list[str]:
     lines = [str(report)]
     if len(report.unsafe) > 1 or any(each.inside_commit for each in report.unsafe):
         lines += _unsafe([each for each in report.unsafe if not each.inside_commit], "after", "")
-        where = "inside the commit (outputs are out, the checkpoint is not written) at"
+        is_whole = report.guarantee == "exactly-once"
+        state = "before it is done" if is_whole else "outputs are out, the checkpoint is not written"
+        where = f"inside the commit ({state}) at"
         lines += _unsafe([each for each in report.unsafe if each.inside_commit], where, " --inside-commit")
     return lines
 
