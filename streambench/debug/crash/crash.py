@@ -215,9 +215,12 @@ class _Fate:
         self.new = self._made(_split(repeated, recorded)[1])
         self.lost = self._made(missing) if is_whole else ()
 
-    def _made(self, items: Iterable[SentItem]) -> tuple[Output, ...]:
-        of = self._outputs.of
-        return tuple(of(position_of(sent), sent, held=False)[index] for _, sent, index in items)
+    def _made(self, items: Sequence[SentItem]) -> tuple[Output, ...]:
+        made: dict[int, list[Output]] = {}  # by identity: those of a batch are made once
+        for _, sent, _ in items:
+            if id(sent) not in made:
+                made[id(sent)] = self._outputs.of(position_of(sent), sent, held=False)
+        return tuple(made[id(sent)][index] for _, sent, index in items)
 
 
 def _split(items: Sequence[SentItem], others: Sequence[SentItem]) -> tuple[list[SentItem], list[SentItem]]:
