@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -29,7 +29,8 @@ HELD: Mapping[Hold, str] = {
 
 class Output(Struct, frozen=True, gc=False):
     """A message that a task sent. ``position``: that of the message that it was made from. ``stream``:
-    as ``system.stream``. ``partition``: None where the stream does not exist yet. ``held``: nothing has left
+    as ``system.stream``. ``partition``: None where the stream does not exist yet, and in a batch for messages
+    without a key, unless there is only one. ``held``: nothing has left
     the container yet, until what ``hold`` names. ``is_placed``: its partition follows from its key, or from
     what the task named. ``callback``: ``window`` or ``end_of_stream``, where that sent it, behind that
     message; else None."""
@@ -104,6 +105,25 @@ def _shown(serde: Serde | None, column: Column) -> Sequence[Any]:
     return [readable(serde, value) for value in column.to_pylist()]
 
 
+def _placed_rows(sent: Sent, batch: OutgoingBatch, key_serde: Serde | None) -> Iterator[Sent]:
+    """A note of each message of a batch, of what its partition follows from."""
+    for row in batch.envelopes():
+        key = row.key
+        # Only an Arrow array has keys that are encoded already.
+        is_encoded = isinstance(key, bytes) and not isinstance(batch.keys, list)
+        if key_serde is not None and key is not None and not is_encoded:
+            key = _encoded(key_serde, key)
+        yield Sent(sent.at, sent.task, sent.stream, key, None, row.partition, row.partition_key)
+
+
+def _encoded(serde: Serde, key: Any) -> bytes | None:
+    """A key as bytes; None where it cannot be encoded, which a replica may not have checked."""
+    try:
+        return serde.to_bytes(key)
+    except Exception:
+        return None
+
+
 def _callback_text(callback: Callback | None, task: str) -> str:
     return f"{callback}() of {task}" if callback else ""
 
@@ -138,12 +158,15 @@ class Outputs:
             batch = sent.message
             keys = [None] * len(batch) if batch.keys is None else _shown(key_serde, batch.keys)
             messages = _shown(message_serde, batch.messages)
+            rows = _placed_rows(sent, batch, key_serde)
             return [
                 Output(
-                    position, stream, None, key, message, held, sent.task, hold=hold, callback=callback
+                    position, stream, self.partition_of(row), key, message, held, sent.task,
+                    row.partition is not None or row.partition_key is not None or key is not None,
+                    hold, callback,
                 )
-                for key, message in zip(keys, messages, strict=True)
-            ]
+                for row, key, message in zip(rows, keys, messages, strict=True)
+            ]  # fmt: skip
         return [
             Output(
                 position,
@@ -160,7 +183,8 @@ class Outputs:
         ]
 
     def partition_of(self, sent: Sent) -> int | None:
-        """The partition of an output; None where the number of partitions is not known."""
+        """The partition of an output; None where the number of partitions is not known, or a message of a
+        batch has its turn."""
         if sent.partition is not None:
             return sent.partition
         if sent.stream not in self._counts:
@@ -171,7 +195,9 @@ class Outputs:
         if is_round_robin(sent.partition_key):
             return int(sent.partition_key) % count
         hashed = sent.key if sent.partition_key is None else sent.partition_key
+        if hashed is None:
+            return 0 if count == 1 else None
         try:
-            return None if hashed is None else partition_for(hashed_bytes(hashed), count)
+            return partition_for(hashed_bytes(hashed), count)
         except StreambenchError:
             return None

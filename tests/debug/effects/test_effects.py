@@ -94,6 +94,46 @@ def test_a_message_without_a_key_after_a_batch_shows_its_partition(config: Any) 
     session.stop()
 
 
+STRINGS = {**JSON, "systems.mem.samza.key.serde": "string"}
+PLACED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "objects": ({}, {"keys": ["a", 5, {"b": 1}, "d", None]}),
+    "encoded": (STRINGS, {"keys": ["a", "b", "ü", "d", None]}),
+    "text": (STRINGS, {"keys": pa.array(["a", "b", "ü", "d", None])}),
+    "bytes": (JSON, {"keys": pa.array([b"a", b"b", b"c", b"d", None])}),
+    "integers": ({**JSON, "systems.mem.samza.key.serde": "long"}, {"keys": pa.array([1, 2, 3, 4, None])}),
+    "partitions": (STRINGS, {"partitions": [3, None, 0, 2, None], "keys": ["a", "b", "c", "d", None]}),
+    "partition keys": (JSON, {"partition_keys": ["a", 5, b"c", "d", None]}),
+    "one partition": (JSON, {"partitions": 2}),
+}
+
+
+@pytest.mark.parametrize(("config", "columns"), PLACED.values(), ids=PLACED)
+def test_messages_of_a_batch_show_the_partition_of_their_key(config: Any, columns: dict[str, Any]) -> None:
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send_batch(OUT, [0, 1, 2, 3, 4], **columns)
+
+    bench = Bench(process, {"mem.in": {0: [b"1"]}}, config, observed=False)
+    bench.streams.create(OUT, 4)
+    session = Session(bench.container)
+    session.start()
+    session.step()
+    entries = [[text(message) for _, message in each.entries()] for each in bench.streams.partitions[OUT]]
+    found = {int(message): at for at, of in enumerate(entries) for message in of}
+    shown = {each.message: (each.partition, each.is_placed) for each in session.last.outputs}
+    last = {4: (2, True) if columns == {"partitions": 2} else (None, False)}
+    assert shown == {row: (found[row], True) for row in range(5)} | last
+    session.stop()
+
+
+def test_a_batch_shows_the_only_partition_of_its_stream() -> None:
+    def process(envelope: Any, collector: MessageCollector, coordinator: TaskCoordinator) -> None:
+        collector.send_batch(OUT, ["x", "y"])
+
+    session = session_of(process)
+    session.step()
+    assert [(each.destination, each.is_placed) for each in session.last.outputs] == [("mem.out.0", False)] * 2
+
+
 def text(message: Any) -> str:
     return message.decode() if isinstance(message, bytes) else str(message)
 
