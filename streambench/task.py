@@ -62,11 +62,12 @@ class MessageCollector(Protocol):
         What cannot be sent to any system is refused when it is sent, before the system gets it. That is a
         timestamp that is no integer of 64 bits, and a header that does not map a name (str) to bytes.
 
-        It is sent after ``process`` and ``window`` of this iteration have returned, in order. If one of them
-        raises, none of the iteration's messages is sent. Plain ones (bytes, without headers) that go to a
-        ``log`` or ``memory`` system may wait for a few more inputs. They wait until a millisecond is over, as
-        seen when one of these is processed. Raises WrongThreadError off the container's thread, ConfigError
-        for a name that is no ``system.stream``."""
+        It is sent after ``process`` and ``window`` of this iteration have returned, in order. A message that
+        one of them changes after this call is sent as changed. Of an object that is still in use, send a
+        copy: ``dict(session)``. If one of them raises, none of the iteration's messages is sent. Plain ones
+        (bytes, without headers) that go to a ``log`` or ``memory`` system may wait for a few more inputs.
+        They wait until a millisecond is over, as seen when one of these is processed. Raises WrongThreadError
+        off the container's thread, ConfigError for a name that is no ``system.stream``."""
 
     def send_batch(
         self,

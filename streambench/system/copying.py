@@ -1,8 +1,8 @@
 """Copies of keys and messages that stay objects.
 
 Where a serde is configured, sender and receiver never share an object. Streams in memory pass on copies, so
-that a job without serdes behaves alike. To change a message after it was sent, or one that a task got,
-changes nothing else.
+that a job without serdes behaves alike. To change a message after ``process`` has returned, or one that a
+task got, changes nothing else.
 """
 
 from __future__ import annotations

@@ -54,6 +54,22 @@ def test_nothing_is_sent_while_process_still_runs() -> None:
     assert there == [0, 1, 2]
 
 
+@pytest.mark.parametrize("serde", [None, "json"])
+def test_a_message_is_sent_as_process_leaves_it(serde: str | None) -> None:
+    def changing(
+        envelope: IncomingMessageEnvelope, collector: MessageCollector, coordinator: TaskCoordinator
+    ) -> None:
+        message = {"hits": envelope.message, "sent": "before"}
+        collector.send("mem.out", message)
+        message["sent"] = "after"
+        collector.send("mem.out", dict(message))
+        message["sent"] = "last"
+
+    config = {} if serde is None else {"systems.mem.samza.msg.serde": serde}
+    run = run_job(changing, config, {"mem.a": {0: [1]}})
+    assert [message["sent"] for _, message in run.outputs["mem.out"][0]] == ["last", "after"]
+
+
 # Windows
 
 
