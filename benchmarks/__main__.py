@@ -14,7 +14,18 @@ import orjson
 import typer
 from rich.console import Console
 
-from streambench.cli.bench import PARTS, Full, Json, Messages, Parts, Rounds, check_parts
+from streambench.cli.bench import (
+    MESSAGES,
+    PARTS,
+    ROUNDS,
+    Full,
+    Json,
+    Messages,
+    Parts,
+    Rounds,
+    bench,
+    check_parts,
+)
 from streambench.errors import MissingExtraError, StreambenchError
 
 from .report import Figure, as_json, heading, row
@@ -23,18 +34,11 @@ _MODULES = {"spark": "on_spark"}
 
 
 def main(
-    parts: Parts = None, messages: Messages = 500_000, rounds: Rounds = 5, full: Full = False,
+    parts: Parts = None, messages: Messages = MESSAGES, rounds: Rounds = ROUNDS, full: Full = False,
     json: Json = None,
 ) -> None:  # fmt: skip
-    """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one
-    process.
-
-    Examples:
-
-        streambench bench
-
-        streambench bench log stores --rounds 3
-    """
+    """Measure the parts, and print each figure. Raises StreambenchError where a named part cannot be
+    measured."""
     check_parts(parts)
     console = Console()
     figures: list[Figure] = []
@@ -83,7 +87,7 @@ def _module(part: str) -> Any:
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(context_settings={"help_option_names": ["-h", "--help"]})(main)
+    app.command(help=bench.__doc__, context_settings={"help_option_names": ["-h", "--help"]})(main)
     try:
         app(prog_name="streambench bench")
     except StreambenchError as problem:

@@ -39,6 +39,9 @@ PARTS = (
 )
 """The names of the benchmarks, in their order."""
 
+MESSAGES = 500_000
+ROUNDS = 5
+
 Parts = Annotated[
     list[str] | None,
     typer.Argument(
@@ -59,7 +62,7 @@ Json = Annotated[
 
 
 def bench(
-    parts: Parts = None, messages: Messages = 500_000, rounds: Rounds = 5, full: Full = False,
+    parts: Parts = None, messages: Messages = MESSAGES, rounds: Rounds = ROUNDS, full: Full = False,
     json: Json = None,
 ) -> None:  # fmt: skip
     """Measure streambench against bare Python on this machine, as ratios of runs that take turns in one
